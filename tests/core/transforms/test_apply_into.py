@@ -69,12 +69,18 @@ def test_a_subclass_with_another_function_is_not_passed_over():
     assert torch.equal(data["next", "twice"], data["next", "pixels"] * 3)
 
 
+class Shared(Doubled):
+    def shared_key(self):
+        return type(self)
+
+
+@pytest.mark.parametrize("kind", [Doubled, Shared])
 @pytest.mark.parametrize("inside", [True, False])
-def test_batches_have_the_same_data(inside):
+def test_batches_have_the_same_data(inside, kind):
     if inside:
-        env = SerialEnv(3, lambda: TransformedEnv(frames(), Doubled()))
+        env = SerialEnv(3, lambda: TransformedEnv(frames(), kind()))
     else:
-        env = TransformedEnv(SerialEnv(3, frames), Doubled())
+        env = TransformedEnv(SerialEnv(3, frames), kind())
     data = env.rollout(4, break_when_any_done=False)
 
     assert torch.equal(data["next", "twice"], data["next", "pixels"] * 2)

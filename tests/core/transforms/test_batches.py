@@ -27,6 +27,7 @@ from steppe_testing import (
     MultiKeyCountingEnv,
     StatelessCountingEnv,
     TextCountingEnv,
+    assert_equal_data,
 )
 
 N, STEPS = 3, 16
@@ -55,12 +56,6 @@ def play(env, policy=None):
         return env.rollout(STEPS, policy, break_when_any_done=False)
 
 
-def assert_same(first, second):
-    assert set(first.keys(True, True)) == set(second.keys(True, True))
-    for key in first.keys(True, True):
-        assert torch.equal(first[key], second[key]), key
-
-
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
 def test_inside_and_outside_serial_and_parallel_agree(base, chain):
@@ -68,7 +63,7 @@ def test_inside_and_outside_serial_and_parallel_agree(base, chain):
 
     assert (expected["next", "done"].sum(1) >= 2).all()
     for kind, where in ((SerialEnv, "outside"), (ParallelEnv, "inside"), (ParallelEnv, "outside")):
-        assert_same(play(batch(kind, where, base, chain)), expected)
+        assert_equal_data(play(batch(kind, where, base, chain)), expected)
 
 
 @pytest.mark.parametrize("where", ["inside", "outside"])
@@ -307,5 +302,5 @@ class StepOnly(ObservationTransform):
 def test_rows_that_go_on_keep_entries_of_steps(kind, transform):
     """A row that ends leaves entries alone that only steps change, in the roots of all other rows."""
     inside, around = (play(batch(kind, where, BASES["tensordict"], transform)) for where in ("inside", "around"))
-    assert_same(inside, around)
+    assert_equal_data(inside, around)
     assert around["next", "done"].any()

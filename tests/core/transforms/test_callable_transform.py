@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 
 import pytest
 import torch
@@ -34,20 +35,33 @@ def test_what_a_function_adds_is_in_the_specs():
 
 
 @pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
-def test_what_a_function_adds_comes_out_of_a_batch(kind):
-    with closing(kind(2, lambda: TransformedEnv(CountingEnv(), add))) as inside:
-        data = inside.rollout(3)
+def test_inside_and_outside_of_a_batch_agree(kind):
+    data = []
+    for env in (kind(2, lambda: TransformedEnv(CountingEnv(), add)), TransformedEnv(kind(2, CountingEnv), add)):
+        with closing(env):
+            env.set_seed(0)
+            data.append(env.rollout(3))
 
-    assert data["next", "more"].squeeze(-1).tolist() == [[2, 3, 4]] * 2
+    assert data[0]["next", "more"].squeeze(-1).tolist() == [[2, 3, 4]] * 2
+    assert_equal_data(*data)
 
 
-def test_inside_and_outside_of_a_batch_agree():
-    inside = SerialEnv(2, lambda: TransformedEnv(CountingEnv(), add))
-    outside = TransformedEnv(SerialEnv(2, CountingEnv), add)
-    for env in (inside, outside):
-        env.set_seed(0)
+@pytest.mark.parametrize(
+    ("base", "function"),
+    [
+        (partial(CountingEnv, noise=True), add),
+        (partial(TextCountingEnv, batch_size=(2,)), add),
+        (DynamicSpecEnv, lambda td: td.set("observation", td["observation"] + 1)),
+        (HeterogeneousCountingEnv, lambda td: td),
+    ],
+)
+def test_entries_that_it_passes_on_keep_their_specs(base, function):
+    env = TransformedEnv(base(), function)
 
-    assert_equal_data(inside.rollout(3), outside.rollout(3))
+    for key, spec in env.base_env.observation_spec.items():
+        assert env.observation_spec[key] == spec
+    assert env.done_spec == env.base_env.done_spec
+    check_env_specs(env)
 
 
 def test_what_a_function_changes_or_leaves_out_follows():
@@ -60,15 +74,6 @@ def test_what_a_function_changes_or_leaves_out_follows():
     check_env_specs(env)
 
 
-def test_entries_that_it_passes_on_keep_their_specs():
-    base = CountingEnv(noise=True)
-
-    env = TransformedEnv(base, add)
-
-    assert env.observation_spec["noise"] == base.observation_spec["noise"]
-    assert env.done_spec == base.done_spec
-
-
 def test_text_and_flags_and_nested_entries_are_found():
     def describe(td):
         return td.set("text", "so far").set(("data", "low"), td["agents", "observation"] < 2)
@@ -78,25 +83,6 @@ def test_text_and_flags_and_nested_entries_are_found():
     assert isinstance(env.observation_spec["text"], NonTensor)
     assert env.observation_spec["data", "low"].dtype is torch.bool
     check_env_specs(env)
-
-
-def test_text_that_it_passes_on_keeps_its_spec():
-    env = TransformedEnv(TextCountingEnv(batch_size=(2,)), add)
-
-    assert env.observation_spec["text"] == env.base_env.observation_spec["text"]
-    check_env_specs(env)
-
-
-def test_sizes_that_vary_stay_so():
-    env = TransformedEnv(DynamicSpecEnv(), lambda td: td.set("observation", td["observation"] + 1))
-
-    assert env.observation_spec == env.base_env.observation_spec
-
-
-def test_agents_that_differ_keep_their_specs():
-    env = TransformedEnv(HeterogeneousCountingEnv(), lambda td: td)
-
-    assert env.observation_spec == env.base_env.observation_spec
 
 
 def test_specs_that_are_given_are_taken_without_a_call():

@@ -91,17 +91,6 @@ def test_a_slice_is_a_compose_of_clones_that_belongs_to_nothing():
     TransformedEnv(CountingEnv(), last_two)
 
 
-def test_a_transform_taken_by_its_number_keeps_its_parent():
-    env = TransformedEnv(CountingEnv(), Compose(Plus(1), Plus(2), Plus(3)))
-
-    third_transform = env.transform[2]
-
-    assert third_transform.parent is not None
-    with pytest.raises(StateError, match="clone"):
-        TransformedEnv(CountingEnv(), third_transform)
-    TransformedEnv(CountingEnv(), third_transform.clone())
-
-
 def test_changes_reach_the_environment():
     env = TransformedEnv(CountingEnv(5), Compose(StepCounter()))
     env.rollout(2)

@@ -160,32 +160,6 @@ def test_without_a_kernel_for_an_array_torch_does_it_on_rows():
     assert torch.equal(data["third"], data["observation"] / 3)
 
 
-class Large(Doubled):
-    """Writes where the result is to be."""
-
-    written = 0
-
-    def apply_into(self, value, out):
-        type(self).written += 1
-        torch.mul(value, 2, out=out)
-
-
-@pytest.mark.parametrize("inside", [True, False])
-def test_results_can_be_written_where_they_are_to_be(inside):
-    Large.written = 0
-    transform = Large(["observation"], ["twice"])
-    if inside:
-        env = SerialEnv(2, lambda: TransformedEnv(ArrayDataEnv(OBSERVATION), Large(["observation"], ["twice"])))
-    else:
-        env = TransformedEnv(SerialEnv(2, lambda: ArrayDataEnv(OBSERVATION)), transform)
-    data = env.rollout(4, break_when_any_done=False)
-    env.close()
-
-    assert Large.written
-    for found in (data, data["next"]):
-        assert torch.equal(found["twice"], found["observation"] * 2)
-
-
 class WrittenWhereItGoes(Doubled):
     """Without a ``shared_key`` it is given an entry of one environment, with no rows in front."""
 

@@ -45,9 +45,10 @@ def test_what_the_policy_writes_goes_on_until_the_reset(make):
     assert hidden.squeeze(-1).tolist() == [0, 1, 2, 0, 1]
 
 
-def test_values_can_be_drawn():
+@pytest.mark.parametrize("zero", [{}, {"default_value": 0.0}])
+def test_values_can_be_drawn(zero):
     spec = Bounded(5.0, 6.0, shape=(3,))
-    env = TransformedEnv(CountingEnv(2), Compose(TensorDictPrimer(z=spec, random=True), StepCounter()))
+    env = TransformedEnv(CountingEnv(2), Compose(TensorDictPrimer(z=spec, random=True, **zero), StepCounter()))
     env.check_env_specs()
 
     def draws():
@@ -96,7 +97,9 @@ def test_shapes_have_the_batch_size_or_are_given_it():
     base = CountingEnv(2, batch_size=(3,))
     full = Composite(h=Unbounded((3, 2)), shape=(3,))
 
-    assert TransformedEnv(base, TensorDictPrimer(full)).observation_spec["h"].shape == (3, 2)
+    for expand in (None, True, False):
+        env = TransformedEnv(base, TensorDictPrimer(full, expand_specs=expand))
+        assert env.observation_spec["h"].shape == env.reset()["h"].shape == (3, 2)
     assert TransformedEnv(base, TensorDictPrimer(h=Unbounded((2,)))).observation_spec["h"].shape == (3, 2)
     with pytest.raises(SpecError, match=r"'h', \(2,\), must start with the batch size \(3,\); expand_specs=True"):
         TransformedEnv(base, TensorDictPrimer(h=Unbounded((2,)), expand_specs=False)).reset()
@@ -138,20 +141,6 @@ def test_without_entries_it_changes_nothing():
 
     env.check_env_specs()
     assert set(env.reset().keys()) == set(CountingEnv(3).reset().keys())
-
-
-def test_drawing_may_be_asked_for_with_a_default_of_zero():
-    env = TransformedEnv(CountingEnv(3), TensorDictPrimer(z=Bounded(5.0, 6.0, (3,)), random=True, default_value=0.0))
-
-    assert (env.reset()["z"] >= 5).all()
-
-
-def test_primers_of_the_batch_size_are_expanded_once():
-    base, full = CountingEnv(2, batch_size=(3,)), Composite(h=Unbounded((3, 2)), shape=(3,))
-
-    for expand in (None, True, False):
-        env = TransformedEnv(base, TensorDictPrimer(full, expand_specs=expand))
-        assert env.observation_spec["h"].shape == env.reset()["h"].shape == (3, 2)
 
 
 def test_primers_of_another_batch_size_are_an_error_or_expanded_where_asked_to():

@@ -10,13 +10,7 @@ from steppe.batched import SerialEnv
 from steppe.errors import SpecError
 from steppe.transforms import Compose, RewardSum, StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv
-
-BASES = {
-    "tensordict": CountingEnv,
-    "arrays": ArrayCountingEnv,
-    "batch": lambda steps: CountingEnv(steps, batch_size=(2,)),
-    "serial": lambda steps: SerialEnv(2, lambda: ArrayCountingEnv(steps)),
-}
+from tests.core.transforms.bases import BASES
 
 
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
@@ -105,18 +99,12 @@ def test_a_limit_begins_a_new_sum():
     assert torch.equal(data["next", "episode_reward"][1::2], data["next", "reward"].reshape(3, 2).sum(1, keepdim=True))
 
 
-def test_a_batch_of_steps_is_added_up_without_an_environment():
-    done = torch.tensor([[False, True, False, False], [False, False, False, True]]).unsqueeze(-1)
-    data = TensorDict({"next": {"reward": torch.ones(2, 4, 1), "done": done}}, [2, 4])
-
-    assert RewardSum()(data)["next", "episode_reward"].squeeze(-1).tolist() == [[1, 2, 1, 2], [1, 2, 3, 4]]
-
-
 def test_stored_rewards_are_added_up_under_their_own_keys():
     done = torch.tensor([[False, True, False, False], [False, False, False, True]]).unsqueeze(-1)
     expected = [[1, 2, 1, 2], [1, 2, 3, 4]]
     data = TensorDict({"next": {"reward": torch.ones(2, 4, 1), "done": done}}, [2, 4])
 
+    assert RewardSum()(data.clone())["next", "episode_reward"].squeeze(-1).tolist() == expected
     assert RewardSum(in_keys=[("next", "reward")])(data)["next", "episode_reward"].squeeze(-1).tolist() == expected
     assert RewardSum([("next", "reward")], ["total"])(data)["total"].squeeze(-1).tolist() == expected
     assert RewardSum()(data["next"])["episode_reward"].squeeze(-1).tolist() == expected

@@ -28,7 +28,7 @@ from steppe.transforms import (
     TransformedEnv,
     UnaryTransform,
 )
-from steppe_testing import ArrayCountingEnv, CountingEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
 
 
 class OnTensorDicts(TransformedEnv):
@@ -88,10 +88,7 @@ def test_both_paths_give_equal_data(names, stepwise):
 
     first, second = play(fast, actions, stepwise=stepwise), play(slow, actions, stepwise=stepwise)
 
-    assert set(first.keys(True, True)) == set(second.keys(True, True))
-    for key in first.keys(True, True):
-        assert first[key].dtype is second[key].dtype, key
-        assert torch.equal(first[key], second[key]), key
+    assert_equal_data(first, second)
     assert first["next", "done"].sum() >= 2
     fast.check_env_specs()
 
@@ -106,9 +103,7 @@ def test_a_batch_of_them_is_the_batch_transformed(names):
     expected = play(slow, actions, stepwise=False)
     for env in (inside, outside):
         data = play(env, actions, stepwise=False)
-        assert set(data.keys(True, True)) == set(expected.keys(True, True))
-        for key in data.keys(True, True):
-            assert torch.equal(data[key], expected[key]), key
+        assert_equal_data(data, expected)
 
 
 @pytest.mark.parametrize(
@@ -176,16 +171,11 @@ def assert_equal_ways(*parts):
     assert fast.row_problem is None
     actions = list(fast.full_action_spec.rand((15,))["action"])
     first, second = (play(env, actions, stepwise=False) for env in (fast, slow))
-    assert set(first.keys(True, True)) == set(second.keys(True, True))
-    for key in first.keys(True, True):
-        assert first[key].dtype is second[key].dtype, key
-        assert torch.equal(first[key], second[key]), key
+    assert_equal_data(first, second)
     inside = SerialEnv(2, lambda: TransformedEnv(base(), Compose(*(part.clone() for part in parts))))
     slow = SerialEnv(2, lambda: OnTensorDicts(base(), Compose(*(part.clone() for part in parts))))
     actions = list(inside.full_action_spec.rand((15,))["action"])
-    first, second = (play(env, actions, stepwise=True) for env in (inside, slow))
-    for key in first.keys(True, True):
-        assert torch.equal(first[key], second[key]), key
+    assert_equal_data(*(play(env, actions, stepwise=True) for env in (inside, slow)))
 
 
 @pytest.mark.parametrize(
@@ -225,8 +215,7 @@ def test_transforms_behind_a_batch_run_on_its_storage(names, batch):
             data.append(torch.stack(frames, 1))
         assert fast.row_steps is not None
         assert slow.row_steps is None
-    for key in data[0].keys(True, True):
-        assert torch.equal(data[0][key], data[1][key]), key
+    assert_equal_data(*data)
     assert data[0]["next", "done"].sum() > 3
 
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from steppe.batched import SerialEnv
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded, Composite
 from steppe.transforms import Compose, InitTracker, StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv
+from tests.core.transforms.bases import BASES
 
-BASES = {
-    "tensordict": CountingEnv,
-    "arrays": ArrayCountingEnv,
-    "batch": lambda steps: CountingEnv(steps, batch_size=(2,)),
-    "serial": lambda steps: SerialEnv(2, lambda: ArrayCountingEnv(steps)),
-}
 EACH = pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
 
 
