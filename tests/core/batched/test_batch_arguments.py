@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from functools import partial
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import AsyncEnvPool, EnvCreator, ParallelEnv, SerialEnv
-from steppe.errors import ClosedError, IgnoredArgumentWarning, NotSupported, SpecError, StateError
+from steppe import EnvCreator, ParallelEnv, SerialEnv
+from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError, StateError
 from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
 
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
@@ -88,24 +89,13 @@ def test_arguments_that_do_not_exist_are_refused_with_the_nearest() -> None:
 def test_a_configuration_before_the_start_takes_what_the_constructor_takes() -> None:
     env = ParallelEnv(3, ArrayCountingEnv)
     with pytest.warns(IgnoredArgumentWarning, match="memmap has no effect"):
-        env.configure_parallel(num_processes=1, mp_start_method=None, memmap=True)
+        assert env.configure_parallel(num_processes=1, mp_start_method=None, memmap=True, step_timeout=5.0) is env
     with env:
-        assert env.memmap is True
+        assert (env.memmap, env.step_timeout) == (True, 5.0)
         env.start()
         assert len(env.worker_pids) == 1
         with pytest.raises(StateError, match="configure_parallel comes before the first use"):
             env.configure_parallel(num_processes=2)
-
-
-@BOTH
-def test_what_a_batch_was_made_with_can_be_read_and_added_to(batch: Any) -> None:
-    make = partial(ArrayCountingEnv, 9)
-    env = batch(2, make, create_env_kwargs={"start": 4})
-    env.update_kwargs([{}, {"start": 5}])
-    with env:
-        assert env.create_env_fn == [make, make]
-        assert env.create_env_kwargs == [{"start": 4}, {"start": 5}]
-        assert env.reset()["observation"].flatten().tolist() == [4, 5]
 
 
 class Threads(CountingEnv):
@@ -133,10 +123,12 @@ class SlowToClose(ArrayCountingEnv):
 def test_shutdown_timeout_is_how_long_environments_may_take_to_close() -> None:
     env = ParallelEnv(1, SlowToClose, shutdown_timeout=0.1)
     env.reset()
+    pids = env.worker_pids
     started = time.monotonic()
     env.close()
 
     assert time.monotonic() - started < 4.5  # it would be 5 by default
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
 
 
 class Copying(CountingEnv):
@@ -145,26 +137,6 @@ class Copying(CountingEnv):
     def __setitem__(self, index: Any, other: Any) -> None:
         assert index == slice(None)
         self.count = other.count.clone()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(SerialEnv, 2, ArrayCountingEnv),
-        partial(ParallelEnv, 2, ArrayCountingEnv, num_processes=1),
-        partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="threading"),
-        partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="multiprocessing"),
-    ],
-    ids=["serial", "parallel", "threads", "processes"],
-)
-def test_closing_twice_does_nothing_unless_asked(make: Any) -> None:
-    env = make()
-    env.reset()
-    env.close()
-    env.close()
-
-    with pytest.raises(ClosedError, match="is closed already"):
-        env.close(raise_if_closed=True)
 
 
 @BOTH

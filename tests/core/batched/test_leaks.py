@@ -128,22 +128,6 @@ def test_many_batches_at_once_leave_nothing() -> None:
         env.close()
 
 
-def test_a_forked_copy_of_the_caller_does_not_end_the_workers() -> None:
-    with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as env:
-        env.reset()
-        child = os.fork()
-        if child == 0:
-            try:
-                env.close()
-                del env
-                gc.collect()
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-
-        assert env.rollout(3).shape == (2, 3)
-
-
 EXITS = """
 import os, sys, threading
 from steppe import ParallelEnv

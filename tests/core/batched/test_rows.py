@@ -253,28 +253,6 @@ def test_an_index_that_names_no_row_says_which_there_are() -> None:
 
 
 @BOTH
-def test_the_text_of_a_row_that_is_not_stepped_stays(batch: Any) -> None:
-    with batch(2, TextCountingEnv) as env:
-        td = env.rand_action(env.step_mdp(env.rand_step(env.reset())))
-        td["_step"] = torch.tensor([True, False])
-        following = env.step(td)["next"]
-
-    assert following["observation"].flatten().tolist() == [2, 1]
-    assert following["text"].tolist() == ["2", "1"]
-
-
-@BOTH
-def test_the_text_of_a_row_that_is_not_reset_stays(batch: Any) -> None:
-    with batch(2, TextCountingEnv) as env:
-        root = env.step_mdp(env.rand_step(env.reset()))
-        root["_reset"] = torch.tensor([[True], [False]])
-        root = env.reset(root)
-
-    assert root["observation"].flatten().tolist() == [0, 1]
-    assert root["text"].tolist() == ["0", "1"]
-
-
-@BOTH
 def test_the_text_of_an_episode_that_has_ended_stays_while_others_go_on(batch: Any) -> None:
     with batch(2, [partial(TextCountingEnv, 2), partial(TextCountingEnv, 4)]) as env:
         data = env.rollout(9, break_when_any_done=False, break_when_all_done=True)
@@ -326,36 +304,12 @@ def test_arguments_of_a_reset_go_to_their_rows(batch: Any) -> None:
     assert shared["observation"].min() >= 0.03
 
 
-@BOTH
-def test_data_that_does_not_fit_its_storage_is_named(batch: Any) -> None:
-    class Growing(CountingEnv):
-        def _step(self, tensordict: Any) -> Any:
-            following = super()._step(tensordict)
-            if following["observation"] > 2:
-                following["observation"] = torch.zeros(4)
-            return following
-
-    env = batch(2, Growing)
-    with pytest.raises(Exception, match=r"'observation'.*must have shape \(1,\).*found \(4,\)"):
-        env.rollout(5)
-    env.close()
-
-
 def test_a_factory_that_makes_something_else_is_told_to_wrap_it() -> None:
     import gymnasium
 
     env = SerialEnv(2, lambda: gymnasium.make("CartPole-v1"))
     with pytest.raises(SpecError, match="not a steppe environment"):
         env.reset()
-
-
-def test_a_spec_of_states_is_part_of_the_row() -> None:
-    from steppe_testing import StatelessCountingEnv
-
-    with SerialEnv(2, StatelessCountingEnv) as env:
-        data = env.rollout(8, break_when_any_done=False)
-        assert env.storage is not None
-    assert data.batch_size == (2, 8)
 
 
 def test_two_env_info_specs_do_not_make_a_batch() -> None:

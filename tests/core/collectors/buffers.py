@@ -1,4 +1,4 @@
-"""A replay buffer that tells how far a collector in the background has come."""
+"""A replay buffer that keeps what it is given, and tells how far a collector in the background has come."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from tensordict import TensorDictBase
 
 
 class Buffer:
-    """Says when it has 12 frames."""
+    """What a collector needs of a replay buffer; says when it has 12 frames."""
 
     def __init__(self) -> None:
-        self.frames = 0
+        self.extended: list[TensorDictBase] = []
+        self.added: list[TensorDictBase] = []
         self.three = threading.Event()
 
+    @property
+    def write_count(self) -> int:
+        return sum(data.numel() for data in self.extended)
+
     def extend(self, data: TensorDictBase) -> None:
-        self.frames += data.numel()
-        if self.frames >= 12:
+        self.extended.append(data)
+        if self.write_count >= 12:
             self.three.set()
+
+    def add(self, data: TensorDictBase) -> None:
+        self.added.append(data)

@@ -21,7 +21,7 @@ def test_the_buffer_fills_until_the_collector_is_told_to_stop() -> None:
     collector.async_shutdown(timeout=CHILD)
     assert not collector.is_running()
     assert collector.closed
-    written = buffer.frames
+    written = buffer.write_count
     assert written == collector.stats()["frames"]
 
 
@@ -31,7 +31,7 @@ def test_a_thread_that_has_all_its_frames_ends_by_itself() -> None:
         collector.start()
         collector._background._thread.join(CHILD)
         assert not collector.is_running()
-        assert buffer.frames == 12
+        assert buffer.write_count == 12
 
 
 def test_what_ends_the_thread_is_raised_at_the_shutdown() -> None:

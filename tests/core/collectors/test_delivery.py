@@ -11,24 +11,7 @@ from tensordict.nn import TensorDictModule
 
 from steppe import Collector, EnvBase, SerialEnv, StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
-
-
-class Buffer:
-    """What a collector needs of a replay buffer."""
-
-    def __init__(self) -> None:
-        self.extended: list[TensorDictBase] = []
-        self.added: list[TensorDictBase] = []
-
-    @property
-    def write_count(self) -> int:
-        return sum(data.numel() for data in self.extended)
-
-    def extend(self, data: TensorDictBase) -> None:
-        self.extended.append(data)
-
-    def add(self, data: TensorDictBase) -> None:
-        self.added.append(data)
+from tests.core.collectors.buffers import Buffer
 
 
 def make() -> EnvBase:

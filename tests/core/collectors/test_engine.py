@@ -78,7 +78,7 @@ def by_hand(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase], st
         for _ in range(steps):
             frame, td = env.step_and_maybe_reset(policy(td))
             frames.append(frame.copy())
-        return torch.stack(frames, len(env.batch_size))
+        return TensorDict.lazy_stack(frames, len(env.batch_size))
 
 
 class Alternating:
@@ -115,18 +115,8 @@ def test_data_without_a_fixed_place_is_stacked(name: str) -> None:
     env, other = ENVS[name](), ENVS[name]()
     with Collector(env, Alternating(env), frames_per_batch=7, total_frames=7, seed=3, trust_policy=True) as collector:
         (batch,) = collector
-    expected = by_hand_lazily(other, Alternating(other), 7)
     assert batch.batch_size == (7,)
-    assert_equal_data(batch.exclude("collector"), expected)
-
-
-def by_hand_lazily(env: EnvBase, policy: Any, steps: int) -> TensorDictBase:
-    env.set_seed(3)
-    td, frames = env.reset(), []
-    for _ in range(steps):
-        frame, td = env.step_and_maybe_reset(policy(td))
-        frames.append(frame.copy())
-    return TensorDict.lazy_stack(frames, 0)
+    assert_equal_data(batch.exclude("collector"), by_hand(other, Alternating(other), 7))
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -322,25 +312,6 @@ def test_set_truncated_needs_the_entry() -> None:
         Collector(env, frames_per_batch=3, set_truncated=True)
 
 
-def test_random_frames_come_first_and_hold_nothing_of_the_policy() -> None:
-    def policy(td: TensorDictBase) -> TensorDictBase:
-        return td.update({"action": torch.tensor([True, False, False]), "value": torch.ones(1)})
-
-    with Collector(CountingEnv(100), policy, frames_per_batch=50, init_random_frames=51, seed=0) as collector:
-        batches = [next(collector) for _ in range(3)]
-    assert ["value" in batch.keys() for batch in batches] == [False, False, True]
-    assert batches[1]["action"].long().argmax(-1).unique().tolist() == [0, 1, 2]
-    assert batches[2]["action"].long().argmax(-1).unique().tolist() == [0]
-
-
-def test_entries_with_an_underscore_are_left_out() -> None:
-    def policy(td: TensorDictBase) -> TensorDictBase:
-        return td.update({"action": torch.tensor([True, False, False]), "_hidden": torch.ones(1)})
-
-    with Collector(CountingEnv(), policy, frames_per_batch=5) as collector:
-        assert "_hidden" not in next(collector).keys()
-
-
 def test_state_that_the_policy_hands_to_itself_is_there_at_the_next_step() -> None:
     def policy(td: TensorDictBase) -> TensorDictBase:
         seen = td.get("seen", torch.zeros(1))
@@ -376,14 +347,6 @@ def test_an_entry_that_comes_or_goes_is_named(at: int, said: str) -> None:
 
     with Collector(CountingEnv(100), fresh, frames_per_batch=5) as collector, pytest.raises(SpecError, match=said):
         next(collector)
-
-
-def test_a_function_of_observations_is_a_policy() -> None:
-    def policy(observation: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.one_hot(observation.squeeze(-1).long() % 3, 3).bool()
-
-    with Collector(CountingEnv(3, batch_size=(2,)), policy, frames_per_batch=6) as collector:
-        assert next(collector)["next", "reward"].squeeze(-1).tolist() == [[0, 1, 2]] * 2
 
 
 @pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])

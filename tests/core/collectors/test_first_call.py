@@ -224,17 +224,19 @@ def narrow() -> TensorDictModule:
     return TensorDictModule(nn.Linear(4, 3), ["place"], ["action"])
 
 
-@pytest.mark.parametrize("ask", ["iterate", "request", "slice", "fake"])
+ASKED: dict[str, Any] = {
+    "iterate": next,
+    "request": lambda collector: collector.execute(n_episodes=2).result(),
+    "slice": lambda collector: collector.execute(n_steps=2).result(),
+    "fake": lambda collector: collector.fake_tensordict(),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED)
 def test_a_policy_that_does_not_fit_is_named_at_its_first_call(ask: str) -> None:
-    asked = {
-        "iterate": next,
-        "request": lambda collector: collector.execute(n_episodes=2).result(),
-        "slice": lambda collector: collector.execute(n_steps=2).result(),
-        "fake": lambda collector: collector.fake_tensordict(),
-    }[ask]
     with Collector(Place, narrow(), frames_per_batch=5) as collector:
         with pytest.raises(PolicyError, match=r"Collector: the policy TensorDictModule .*with .*'place' \[(1, )?5\]"):
-            asked(collector)
+            ASKED[ask](collector)
         assert collector.env.t == 0
 
 
@@ -242,14 +244,9 @@ def test_a_policy_that_does_not_fit_is_named_at_its_first_call(ask: str) -> None
 def test_no_worker_takes_a_second_step_before_that_is_heard(ask: str) -> None:
     env = lambda: Place(short=True)  # noqa: E731
     policies = [Watching, narrow]
-    asked = {
-        "iterate": next,
-        "request": lambda collector: collector.execute(n_episodes=2).result(),
-        "slice": lambda collector: collector.execute(n_steps=2).result(),
-    }[ask]
     with MultiSyncDataCollector([env] * 2, policy_factory=policies, frames_per_batch=8) as collector:
         with pytest.raises(WorkerError, match=r"Worker 1.*PolicyError.*the policy TensorDictModule") as caught:
-            asked(collector)
+            ASKED[ask](collector)
         assert "a second step" not in str(caught.value)
 
 

@@ -19,6 +19,7 @@ from steppe.collectors import whole_trajectories
 from steppe.collectors.whole_trajectories import WholeTrajectories
 from steppe.envs import done_groups
 from steppe_testing import ArrayCountingEnv, CountingEnv
+from tests.core.collectors.buffers import Buffer
 
 _FOLDER = str(Path(steppe.collectors.__file__).parent)
 #: Nothing of the collector's own state changes in these, and each line there would cost a run.
@@ -97,13 +98,6 @@ def test_no_trajectory_has_a_gap_wherever_ctrl_c_comes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("write", [None, 1])
 def test_whole_trajectories_are_whole_wherever_ctrl_c_comes(write: int | None) -> None:
-    class Buffer:
-        def __init__(self) -> None:
-            self.extended: list[TensorDictBase] = []
-
-        def extend(self, data: TensorDictBase) -> None:
-            self.extended.append(data)
-
     for number in range(1, 4000, 5):
         buffer = Buffer() if write else None
         arguments: dict[str, Any] = {"trajs_per_write": 1, "replay_buffer": buffer} if write else {}
@@ -155,14 +149,14 @@ def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.Mo
 def test_a_delivery_that_ctrl_c_interrupts_goes_on() -> None:
     seen: list[Any] = []
 
-    class Buffer:
+    class Interrupted(Buffer):
         def add(self, frame: TensorDictBase) -> None:
             if len(seen) == 6 and "interrupted" not in seen:
                 seen.insert(0, "interrupted")
                 raise KeyboardInterrupt
             seen.append(frame["observation"].clone())
 
-    with Collector(CountingEnv(30), frames_per_batch=5, replay_buffer=Buffer(), extend_buffer=False) as collector:
+    with Collector(CountingEnv(30), frames_per_batch=5, replay_buffer=Interrupted(), extend_buffer=False) as collector:
         next(collector)
         with pytest.raises(KeyboardInterrupt):
             next(collector)

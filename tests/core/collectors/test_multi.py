@@ -16,26 +16,25 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import NonTensorData, TensorDict
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 
 from steppe import (
-    Composite,
     EnvBase,
     MultiaSyncDataCollector,
     MultiSyncDataCollector,
-    NonTensor,
     SerialEnv,
     StepCounter,
     SyncDataCollector,
     TransformedEnv,
-    Unbounded,
     aSyncDataCollector,
 )
 from steppe.errors import ClosedError, PolicyError, SpecError, WorkerError, WorkerTimeout
 from steppe_testing import CountingEnv, DynamicSpecEnv, TextCountingEnv, assert_equal_data
+from tests.core.collectors.buffers import Buffer
 from tests.limits import ANSWER, AT_ONCE, CHILD
+from tests.processes import workers
 
 CART = "gym:CartPole-v1"
 KEYS = {
@@ -70,25 +69,14 @@ def scaled() -> TensorDictModule:
     return TensorDictModule(Scaled(), ["observation"], ["action", "weight"])
 
 
-def alive(pids: list[int]) -> list[int]:
-    """Those of some processes that run."""
-    found = []
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if state != "Z":
-            found.append(pid)
-    return found
-
-
 def all_gone(pids: list[int]) -> bool:
     """Whether some processes have ended, or do so at once."""
     end = time.monotonic() + AT_ONCE
-    while alive(pids) and time.monotonic() < end:
-        os.sched_yield()
-    return not alive(pids)
+    while alive := workers().keys() & set(pids):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.01)
+    return not alive
 
 
 @pytest.mark.parametrize(
@@ -277,58 +265,25 @@ def test_arguments_reach_the_workers_and_what_is_done_with_batches_stays_here() 
     assert len(seen) == 1
 
 
-class Buffer:
-    def __init__(self) -> None:
-        self.held: list[Any] = []
-
-    def extend(self, data: Any) -> None:
-        self.held.append(data)
-
-
 def test_batches_go_to_a_replay_buffer() -> None:
     buffer = Buffer()
     with MultiaSyncDataCollector(
         [counting] * 2, frames_per_batch=8, total_frames=24, replay_buffer=buffer
     ) as collector:
         assert list(collector) == [None] * 3
-    assert [held.batch_size for held in buffer.held] == [(8,)] * 3
+    assert [data.batch_size for data in buffer.extended] == [(8,)] * 3
 
 
 def test_data_without_a_fixed_place_travels_in_messages() -> None:
     with (
-        MultiSyncDataCollector([Telling] * 2, frames_per_batch=8, seed=0) as collector,
-        SyncDataCollector(Telling(), frames_per_batch=4, seed=0) as alone,
+        MultiSyncDataCollector([partial(TextCountingEnv, 3)] * 2, frames_per_batch=8, seed=0) as collector,
+        SyncDataCollector(TextCountingEnv(3), frames_per_batch=4, seed=0) as alone,
     ):
         for _ in range(2):
             batch, expected = next(collector), next(alone)
             assert batch.batch_size == (2, 4)
             assert batch[0]["text"] == expected["text"]
             assert batch["collector", "traj_ids"].remainder(2).tolist() == [[0] * 4, [1] * 4]
-
-
-class Telling(EnvBase):
-    """Counts in words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_spec = Composite(text=NonTensor(()))
-        self.action_spec = Unbounded((1,))
-        self.reward_spec = Unbounded((1,))
-        self.number = 0
-
-    def _set_seed(self, seed: int | None) -> None:
-        pass
-
-    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
-        self.number = 0
-        return TensorDict({"text": NonTensorData("zero")})
-
-    def _step(self, tensordict: Any) -> Any:
-        self.number += 1
-        done = torch.tensor([self.number == 3])
-        return TensorDict(
-            {"text": NonTensorData(f"step {self.number}"), "reward": torch.ones(1), "done": done, "terminated": done}
-        )
 
 
 def test_a_batch_that_is_not_kept_may_be_written_over() -> None:

@@ -18,7 +18,7 @@ from torch import distributions, nn
 
 from steppe import Collector, ExplorationType, set_exploration_type
 from steppe.collectors.planning import planned
-from steppe_testing import CountingEnv
+from steppe_testing import CountingEnv, assert_equal_data
 
 RANDOM = ExplorationType.RANDOM
 
@@ -91,9 +91,7 @@ def test_a_planned_call_writes_what_the_policy_writes(name: str, kind: Any) -> N
         torch.manual_seed(3)
         found = data()
         assert act(found) is found
-    assert set(found.keys(True, True)) == set(expected.keys(True, True))
-    for key in expected.keys(True, True):
-        assert torch.equal(found[key], expected[key]), key
+    assert_equal_data(found, expected)
 
 
 def test_known_kinds_are_called_without_their_modules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe import Collector, EnvBase, SerialEnv
 from steppe_testing import ArrayCountingEnv, TextCountingEnv
+from tests.core.collectors.buffers import Buffer
 
 
 def make() -> EnvBase:
@@ -58,16 +59,12 @@ def test_the_frames_are_those_of_the_batches_up_to_what_still_runs() -> None:
 
 
 def test_whole_trajectories_go_to_the_replay_buffer_as_they_end() -> None:
-    class Buffer(list):
-        def extend(self, data: TensorDictBase) -> None:
-            self.append(data)
-
     buffer, several = Buffer(), Buffer()
 
     assert batches(trajs_per_batch=2, trajs_per_write=1, replay_buffer=buffer) == [None] * 10
-    assert {int(data["next", "done"].sum()) for data in buffer} == {1}
+    assert {int(data["next", "done"].sum()) for data in buffer.extended} == {1}
     batches(trajs_per_batch=2, replay_buffer=several)
-    assert (torch.cat(list(several)) == torch.cat(list(buffer))).all()
+    assert (torch.cat(several.extended) == torch.cat(buffer.extended)).all()
 
 
 def test_a_reset_forgets_what_has_not_ended() -> None:

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from steppe import AsyncEnvPool, ParallelEnv, SerialEnv, SyncDataCollector
+from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
 from steppe.envs import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.transforms import StepCounter, TransformedEnv
@@ -81,16 +81,6 @@ def test_closing_a_base_first_leaves_nothing_to_do_for_what_is_around_it():
     env.close()
 
     assert env.is_closed
-
-
-def test_shutting_down_again_does_nothing():
-    collector = SyncDataCollector(CountingEnv(), frames_per_batch=4, total_frames=8)
-    next(iter(collector))
-    collector.shutdown()
-    collector.shutdown()
-    collector.close()
-
-    assert collector.env.is_closed
 
 
 def test_a_context_closes():

@@ -10,7 +10,7 @@ import pytest
 from steppe.batched import ParallelEnv, SerialEnv
 from steppe.collectors import SyncDataCollector
 from steppe.envs import EnvBase
-from steppe.errors import NotSupported, SpecError, StateError
+from steppe.errors import NotSupported, SpecError
 from steppe.transforms import RewardSum, StepCounter, Transform, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
@@ -20,17 +20,6 @@ def test_an_environment_class_makes_a_parallel_batch():
         assert type(env) is ParallelEnv
         assert env.batch_size == (3,)
         assert env.num_processes == 2
-
-
-def test_workers_can_be_configured_until_they_start():
-    env = ParallelEnv(4, ArrayCountingEnv)
-
-    assert env.configure_parallel(num_processes=1, step_timeout=5.0) is env
-    env.reset()
-    assert (len(env.worker_pids), env.step_timeout) == (1, 5.0)
-    with pytest.raises(StateError, match="these environments are made already"):
-        env.configure_parallel(num_processes=2)
-    env.close()
 
 
 def test_a_wrong_configuration_changes_nothing():

@@ -445,15 +445,6 @@ def test_a_collector_begins_anew_too():
         assert data["x"].max() == 2
 
 
-def test_masks_of_a_batch_whose_rows_have_batches_reset_no_more_than_they_name():
-    with SerialEnv(2, lambda: CountingEnv(batch_size=(2,))) as env:
-        root = env.rand_step(env.reset())
-        root = env.step_mdp(root)
-        root["_reset"] = torch.tensor([[[True], [False]], [[False], [False]]])
-
-        assert env.reset(root)["observation"].flatten().tolist() == [0, 1, 1, 1]
-
-
 def test_a_smaller_observation_after_a_reset_is_not_repeated_to_the_size_of_the_last():
     env = DynamicSpecEnv(3)
     td = env.reset()
