@@ -355,7 +355,7 @@ def test_another_policy_acts_alike_whichever_way_steps_take():
         return switching(lambda td: td.set("action", torch.full((2,), 0.25)), **kwargs)
 
     env = make()
-    assert env.row_steps is not None
+    assert env.row_writer is not None
     actions = env.full_action_spec.rand((15,))
     whole = env.rollout(15, actions=actions, break_when_any_done=False)["next"]
     for data in (stepped(make(), actions["action"]), stepped(make(run_type_checks=True), actions["action"])):

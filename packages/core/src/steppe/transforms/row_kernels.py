@@ -12,6 +12,7 @@ import torch
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.entry_kernel import EntryKernel, by_torch, without_gradients
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, RowHooks
+from steppe.transforms.transform_keys import Key
 
 __all__ = ["RowKernels", "clip_kernel"]
 
@@ -70,7 +71,7 @@ class RowKernels(Transform):
             hooks.rows = RowHooks(kernel, reads=read, writes=written, by_blocks=self.by_blocks or row_by_row)
         return hooks
 
-    def _prepared(self, source: Array, target: Array) -> Callable[[], object]:
+    def _prepared(self, key: Key, source: Array, target: Array) -> Callable[[], object]:
         kernel = self.row_kernel(source, target)
         if kernel is not None:
             return kernel

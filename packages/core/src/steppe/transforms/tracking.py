@@ -183,8 +183,7 @@ class StepCounter(PlannedTransform):
 
     def _row_hooks(self, specs: EnvSpecs, group: DoneGroup) -> RowHooks | None:
         limit, key = self.max_steps, self.step_count_key
-        # Steps on rows copy done entries only if a row has ended.
-        if specs.done[group.names[0]].numel() != 1 or (limit is not None and not self.update_done):
+        if specs.done[group.names[0]].numel() != 1:
             return None
         names, adds_flag = self._flags(group)
 
@@ -213,7 +212,7 @@ class StepCounter(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(bind, carried=(key,), by_blocks=True)
+        return RowHooks(bind, carried=(key,), writes=names, by_blocks=True)
 
     def _no_count(self, group: DoneGroup, td: TensorDictBase | None) -> NoReturn:
         names = sorted(map(str, td.keys())) if td is not None else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
-from steppe.transforms import EnvSpecs, Hooks, SteppingTransform
+from steppe.transforms import SteppingTransform
 
 __all__ = ["ConditionalPolicySwitch"]
 
@@ -86,16 +85,8 @@ class ConditionalPolicySwitch(SteppingTransform):
         root.set("_step", acting)
         return env.step(root)  # type: ignore[no-any-return]
 
-    def hooks(self, specs: EnvSpecs) -> Hooks:
-        hooks = super().hooks(specs)
-
-        def action(td: TensorDictBase, following: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
-            return self._next_of(td.copy(), following, acting)
-
-        return replace(hooks, predicate=self._holds, action=action, ends_whole=True)
-
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        acting = self._holds(next_tensordict)
+        acting = self._holds(next_tensordict.copy())
         return next_tensordict if acting is None else self._next_of(tensordict, next_tensordict, acting)
 
     def _next_of(

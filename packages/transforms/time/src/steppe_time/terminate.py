@@ -9,7 +9,9 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform
+from steppe.specs import union
+from steppe.storage import TensorDictBuilder
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks
 
 __all__ = ["TerminateTransform"]
 
@@ -42,21 +44,42 @@ class TerminateTransform(PlannedTransform):
         names = ("terminated", "done") if self.write_done else ("terminated",)
         keys = [group.key(name) for group in specs.groups for name in names if name in group.names]
 
-        def predicate(following: TensorDictBase) -> torch.Tensor | None:
-            flag = self.stop(following)
-            if not isinstance(flag, torch.Tensor):
-                flag = torch.as_tensor(flag, device=following.device)
-            if flag.dtype is not torch.bool:
-                flag = flag.bool()
-            return flag if bool(flag if flag.numel() == 1 else flag.any()) else None
-
-        def action(_: object, following: TensorDictBase, flag: torch.Tensor) -> TensorDictBase:
-            for key in keys:
-                value = following.get(key)
-                following.set(key, value | self._shaped(flag, value))
+        def step(_: object, following: TensorDictBase) -> TensorDictBase:
+            flag = self._ends(following.copy())
+            if flag is not None:
+                for key in keys:
+                    value = following.get(key)
+                    following.set(key, value | self._shaped(flag, value))
             return following
 
-        return Hooks(predicate=predicate, action=action, reads_root=False, ends_whole=self.write_done)
+        def bind(root: Any, following: Any) -> Any:
+            # Rows of a batch, or the one row of an environment without a batch.
+            batch = self.container.batch_size
+            columns = {key: array if batch else array[0, ...] for key, array in following.before.items()}
+            build = TensorDictBuilder(union(specs.observation, specs.reward, specs.done), batch, device=specs.device)
+            flags = [torch.from_numpy(columns[key]) for key in keys]
+
+            def step_rows() -> bool:
+                flag = self._ends(build({key: torch.from_numpy(array.copy()) for key, array in columns.items()}))
+                if flag is None:
+                    return False
+                for value in flags:
+                    value |= self._shaped(flag, value)
+                return True
+
+            return step_rows, None
+
+        reads = union(specs.observation, specs.reward, specs.done).keys(include_nested=True, leaves_only=True)
+        return Hooks(step=step, reads_root=False, rows=RowHooks(bind, reads=list(reads), writes=keys))
+
+    def _ends(self, following: TensorDictBase) -> torch.Tensor | None:
+        """Return which episodes end; None if none does."""
+        flag = self.stop(following)
+        if not isinstance(flag, torch.Tensor):
+            flag = torch.as_tensor(flag, device=following.device)
+        if flag.dtype is not torch.bool:
+            flag = flag.bool()
+        return flag if bool(flag if flag.numel() == 1 else flag.any()) else None
 
     @staticmethod
     def _shaped(flag: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

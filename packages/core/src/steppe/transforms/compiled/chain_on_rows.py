@@ -20,7 +20,7 @@ from steppe.transforms.compiled.stages import RowByRow, Stage, make_stage
 from steppe.transforms.compiled.transform_hooks import Array, BeforeReset, InverseHook
 from steppe.transforms.transform_keys import Key
 
-__all__ = ["BoundStages", "TransformedRows", "bound_chain", "shared"]
+__all__ = ["TransformedRows", "bound_chain", "shared"]
 
 _DONE = ("done", "terminated", "truncated")
 #: The argument of inverses that only note that a step begins.
@@ -46,13 +46,12 @@ class TransformedRows(RowWriter):
         self.layout: RowLayout = next((layout for layout in layouts if layout.flags_every_step), layouts[0])
         self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts, self.in_use = base.inverts or bool(self._inverses), base.in_use
-        self._of_array, self._of_tensor = self._decoders_of_one() if self.n == 1 else (None, None)
+        #: Inverts and decodes the only action of the only row, an array; None if there are several.
+        self._of_one = self._inverses.decoder_of_one(base) if self._inverses and self.n == 1 else None
         # A base that reads the whole root would need the caller's root without what these transforms change in it.
         on_arrays = base.on_arrays and not base.layout.reads_root and all(plan.hands_on for plan in plans)
         self.on_arrays = on_arrays and all(
-            hook.rows is not None or hook.predicate is not None or hook.does_nothing or hook.only_inverts
-            for plan in plans
-            for hook in plan.hooks
+            hook.rows is not None or hook.does_nothing or hook.only_inverts for plan in plans for hook in plan.hooks
         )
         if any(plan.reads_root_before(i) for plan in plans for i in plan.repeating):
             self.on_arrays = False  # repeated steps begin at other roots than that of the caller
@@ -74,34 +73,16 @@ class TransformedRows(RowWriter):
         """Turn actions of the caller into library actions: the inverses, last transform first, then the base."""
         if self._inverses:
             # A single action needs no blocks and stacks of one row.
-            of_array, of_tensor = self._of_array, self._of_tensor
-            if of_tensor is not None and len(rows := actions[self.layout.action_keys[0]]) == 1:
-                action = rows[0, ...].copy()
-                return [of_tensor(torch.from_numpy(action)) if of_array is None else of_array(action)]
+            if self._of_one is not None and len(rows := actions[self.layout.action_keys[0]]) == 1:
+                return [self._of_one(rows[0, ...].copy())]
             actions = self._inverses.of_rows(actions)
         return self.base.decode(actions)
 
-    def _decoders_of_one(self) -> tuple[Callable[[Array], Any] | None, Callable[[torch.Tensor], Any] | None]:
-        """Return functions that decode the only action of the only row, of an array and of a tensor; None if several.
-
-        The argument has been checked against its spec.
-        """
-        decode = self.base.decoder_of_one()
-        if decode is None or not self._inverses:
-            return None, decode
-        of_array = None if self.base.inverts else self._inverses.decoder_of_array()
-        return of_array, self._inverses.decoder_of_one(decode)
-
     def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
         """Return a function that checks and decodes the only action of the only row; None if there are several."""
-        codec, of_tensor = self.layout.actions, self._of_tensor
-        if of_tensor is None or not self._inverses:
-            return of_tensor
-        checked = None if self._of_array is None else codec.from_one(self._of_array)
-        if checked is not None:
-            return checked
-        fit = codec.rules[codec.keys[0]].fit
-        return lambda action: of_tensor(fit(action))
+        if not self._inverses:
+            return self.base.decoder_of_one() if self.n == 1 else None
+        return None if self._of_one is None else self.layout.actions.from_one(self._of_one)
 
     def decoder_of_rows(self) -> Callable[[torch.Tensor], Any] | None:
         """Return that of the base, if no transform changes actions."""
@@ -227,11 +208,8 @@ def bound_chain(
 
     def chain(end: int) -> BoundWriter:
         """Return ``bound`` with the transforms from ``first`` to before ``end``."""
-        stages = BoundStages(plans, shares, memory, rows[0], progress, range(first, end), plan)
-        if stages.idle:
-            return bound
-        done = {name: memory.next(value) for name, value in plan.values[end].items() if name in _DONE}
-        return _BoundChain(bound, stages, rows, done)
+        joined = _BoundChain(bound, plans, shares, memory, rows, progress, range(first, end), plan)
+        return bound if joined.idle else joined
 
     for i in plan.repeating:
         if i not in part:
@@ -290,173 +268,132 @@ class _Copied(BoundWriter):
 
 
 class _BoundChain(BoundWriter):
-    """A bound writer with transforms.
+    """A bound writer with the transforms of a part of a chain.
 
     Args:
         inner: bound writer of the rows before these transforms.
-        chain: the stages of the transforms.
-        rows: the rows of the caller and those of the base.
-        done: arrays ``[n, *shape]`` of the done entries of ``next`` behind these transforms.
-    """
-
-    def __init__(self, inner: BoundWriter, chain: BoundStages, rows: tuple[Rows, Rows], done: dict[str, Array]) -> None:
-        self.inner, self.chain, self.done = inner, chain, done
-        self.rows, self.base_rows = rows
-        # Transforms that read entries of the base at the root would read those of the next episode.
-        self.resets_in_step = inner.resets_in_step and not chain.reads_base_root
-
-    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        chain = self.chain
-        if self.rows.done_dirty:
-            # A done entry was set behind this chain, in memory that the innermost writer clears.
-            self.rows.done_dirty = False
-            self.base_rows.done_dirty = True
-        kept = None if at is None else [array.copy() for array in chain.kernel_written]
-        chain.before_step()
-        ended = self.inner.step(actions, at)
-        more = chain.step(at)
-        if kept is not None:
-            others = np.ones(self.rows.n, bool)
-            others[at] = False
-            for array, before in zip(chain.kernel_written, kept, strict=True):
-                array[others] = before[others]
-        if more and chain.may_end:
-            self.base_rows.done_dirty = True
-            return self._ended(at)
-        return ended
-
-    def _ended(self, at: Sequence[int] | None) -> Ended:
-        """Return the rows that have ended, read from the done entries behind the transforms."""
-        following, n = self.done, self.rows.n
-        flags: list[Any] = [
-            following[name].reshape(n, -1).any(-1).tolist() if name in following else [False] * n
-            for name in ("terminated", "truncated")
-        ]
-        done: Any = following["done"].reshape(n, -1).any(-1).tolist()
-        rows = range(n) if at is None else at
-        return [(row, flags[0][row], flags[1][row]) for row in rows if done[row]]
-
-    def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
-        if not self.resets_in_step:
-            return super().step_and_reset(actions, env_info)
-        chain = self.chain
-        chain.before_step()
-        ended = self.inner.step_and_reset(actions, env_info)
-        if chain.step(None) and chain.may_end:
-            was_reset = {row for row, _, _ in ended}
-            ended = self._ended(None)
-            rest = [row for row, _, _ in ended if row not in was_reset]
-            if rest:
-                self.inner.reset(rest, None if env_info is None else [env_info[row] for row in rest])
-        if ended:
-            at = [row for row, _, _ in ended]
-            chain.before_reset()
-            self.rows.begin(at)
-            chain.reset(at)
-        return ended
-
-    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
-        self.chain.before_reset()
-        self.inner.reset(at, env_info)
-        self.rows.begin(at)
-        self.chain.reset(at)
-
-
-class BoundStages:
-    """The stages of a part of a chain, in order.
-
-    Args:
-        plans, shares, memory, progress: as for :func:`bound_chain`.
-        rows: the rows of the caller.
+        plans, shares, memory, rows, progress: as for :func:`bound_chain`.
         part: positions of the transforms.
         plan: the plan whose values have the memory.
 
     Attributes:
-        may_end: whether one of these transforms may end a row.
-        reads_base_root: whether a transform reads entries of the root that the base writes.
-        kernel_written: arrays of ``next`` that kernels write in all rows; rows that a step excludes get their values
-            back.
         idle: whether there is nothing to do, as for transforms that only change actions.
     """
 
     def __init__(
         self,
+        inner: BoundWriter,
         plans: Sequence[RowPlan],
         shares: Callable[[int], bool],
         memory: Memory,
-        rows: Rows,
+        rows: tuple[Rows, Rows],
         progress: Progress,
         part: range,
         plan: RowPlan,
     ) -> None:
-        self.progress = progress
-        self.may_end = any(chain.parts[i].writes_done for chain in plans for i in part)
-        self.reads_base_root = any(chain.reads_base_root for chain in plans)
+        self.inner, self.progress = inner, progress
+        self.rows, self.base_rows = rows
+        # Transforms that read entries of the base at the root would read those of the next episode.
+        self.resets_in_step = inner.resets_in_step and not any(chain.reads_base_root for chain in plans)
+        self._may_end = any(chain.parts[i].writes_done for chain in plans for i in part)
+        #: Done entries ``[n, *shape]`` of ``next`` behind these transforms.
+        self._done = {name: memory.next(value) for name, value in plan.values[part.stop].items() if name in _DONE}
         #: Whether a transform computes with torch, and needs torch.no_grad(): kernels do without, which saves time.
         self._by_torch = False
-        self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
-        self.resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
+        self._steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
+        self._resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
+        #: Functions of transforms with ``notices_calls``. As on TensorDicts, the last transform notes a call first.
         self._before_step: list[InverseHook] = []
         self._before_reset: list[BeforeReset] = []
-        # As on TensorDicts, the last transform is the first to note a call.
         for i in reversed(part):
             for chain in plans[:1] if shares(i) else plans:
                 hook = chain.hooks[i]
                 if hook.rows is not None and hook.rows.notices_calls:
                     self._before_step += [] if hook.inverse is None else [hook.inverse]
                     self._before_reset += [] if hook.before_reset is None else [hook.before_reset]
-        self.kernel_written: list[Array] = []
+        #: Arrays of ``next`` that kernels write in all rows; rows that a step excludes get their values back.
+        self._kernel_written: list[Array] = []
         for i in part:
             hook = plan.hooks[i]
             if hook.does_nothing and hook.rows is None:
                 continue
             before, behind = plan.values[i], plan.values[i + 1]
             if shares(i):
-                self._add(make_stage(plan, plan, i, memory, rows, slice(None)), plan.parts[i])
+                self._add(make_stage(plan, plan, i, memory, rows[0], slice(None)), plan.parts[i])
             else:
                 each = enumerate(plans)
-                stages = [make_stage(plan, chain, i, memory, rows, slice(row, row + 1)) for row, chain in each]
+                stages = [make_stage(plan, chain, i, memory, rows[0], slice(row, row + 1)) for row, chain in each]
                 self._add(RowByRow(stages, progress), plan.parts[i])
-            if hook.rows is not None:
+            if hook.rows is not None or hook.pairs is not None:
                 changed = [value for key, value in behind.items() if before.get(key) is not value]
-                over = [*hook.rows.writes, "done", "truncated", "terminated"]
+                written = [key for _, key in hook.pairs or ()] if hook.rows is None else hook.rows.writes
+                over = [*written, "done", "truncated", "terminated"]
                 changed += [behind[key] for key in over if key in behind and behind[key] is before.get(key)]
-                self.kernel_written += [memory.next(value) for value in changed]
-        self.idle = not (self.steps or self.resets or self._before_step or self._before_reset)
+                self._kernel_written += [memory.next(value) for value in changed]
+        self.idle = not (self._steps or self._resets or self._before_step or self._before_reset)
 
     def _add(self, stage: Stage, part: Transform) -> None:
         self._by_torch = self._by_torch or stage.by_torch
         if stage.steps:
-            self.steps.append((stage.step, part))
+            self._steps.append((stage.step, part))
         if stage.resets:
-            self.resets.append((stage.reset, part))
+            self._resets.append((stage.reset, part))
 
-    def before_step(self) -> None:
-        """Let transforms with ``notices_calls`` note that a step begins."""
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        if self.rows.done_dirty:
+            # A done entry was set behind this chain, in memory that the innermost writer clears.
+            self.rows.done_dirty = False
+            self.base_rows.done_dirty = True
+        kept = None if at is None else [array.copy() for array in self._kernel_written]
         for note in self._before_step:
             note(_NO_DATA)
+        ended = self.inner.step(actions, at)
+        more = self._transform(at)
+        if kept is not None:
+            others = np.ones(self.rows.n, bool)
+            others[at] = False
+            for array, before in zip(self._kernel_written, kept, strict=True):
+                array[others] = before[others]
+        if more and self._may_end:
+            self.base_rows.done_dirty = True
+            return self._ended(at)
+        return ended
 
-    def before_reset(self) -> None:
-        """Let transforms with ``notices_calls`` note that a reset begins."""
+    def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
+        if not self.resets_in_step:
+            return super().step_and_reset(actions, env_info)
+        for note in self._before_step:
+            note(_NO_DATA)
+        ended = self.inner.step_and_reset(actions, env_info)
+        if self._transform(None) and self._may_end:
+            was_reset = {row for row, _, _ in ended}
+            ended = self._ended(None)
+            rest = [row for row, _, _ in ended if row not in was_reset]
+            if rest:
+                self.inner.reset(rest, None if env_info is None else [env_info[row] for row in rest])
+        if ended:
+            for note_reset in self._before_reset:
+                note_reset(None)
+            self._begin([row for row, _, _ in ended])
+        return ended
+
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         for note in self._before_reset:
             note(None)
+        self.inner.reset(at, env_info)
+        self._begin(at)
 
-    def step(self, at: Sequence[int] | None) -> bool:
+    def _transform(self, at: Sequence[int] | None) -> bool:
         """Transform ``next`` of some rows (None: all); return whether a transform may have ended a row."""
         if not self._by_torch:
             return self._stepped(at)
         with torch.no_grad():
             return self._stepped(at)
 
-    def reset(self, at: Sequence[int]) -> None:
-        """Transform the root of rows that were reset."""
-        with torch.no_grad():
-            self._were_reset(at)
-
     def _stepped(self, at: Sequence[int] | None) -> bool:
         more = False
         self.progress.words[self.progress.at] = 0
-        for step, part in self.steps:
+        for step, part in self._steps:
             try:
                 more = step(at) or more
             except Exception as error:
@@ -464,10 +401,24 @@ class BoundStages:
                 raise
         return more
 
-    def _were_reset(self, at: Sequence[int]) -> None:
-        for reset, part in self.resets:
-            try:
-                reset(at)
-            except Exception as error:
-                add_note(error, f"in the reset of the transform {type(part).__name__}")
-                raise
+    def _begin(self, at: Sequence[int]) -> None:
+        """Transform the root of rows that were reset."""
+        self.rows.begin(at)
+        with torch.no_grad():
+            for reset, part in self._resets:
+                try:
+                    reset(at)
+                except Exception as error:
+                    add_note(error, f"in the reset of the transform {type(part).__name__}")
+                    raise
+
+    def _ended(self, at: Sequence[int] | None) -> Ended:
+        """Return the rows that have ended, read from the done entries behind the transforms."""
+        following, n = self._done, self.rows.n
+        flags: list[Any] = [
+            following[name].reshape(n, -1).any(-1).tolist() if name in following else [False] * n
+            for name in ("terminated", "truncated")
+        ]
+        done: Any = following["done"].reshape(n, -1).any(-1).tolist()
+        rows = range(n) if at is None else at
+        return [(row, flags[0][row], flags[1][row]) for row in rows if done[row]]

@@ -13,8 +13,9 @@ from steppe.transforms.transform_keys import Key
 
 __all__ = ["EntryKernel", "Prepare", "by_torch", "without_gradients"]
 
-#: Called with an entry of rows ``[n, *shape]`` and memory for its results; returns a function that computes them.
-Prepare = Callable[[Array, Array], Callable[[], object]]
+#: Called with the key to write, an entry of rows ``[n, *shape]`` and memory for the results; returns a function that
+#: computes them.
+Prepare = Callable[[Key, Array, Array], Callable[[], object]]
 
 #: Size of the blocks of expensive calls, in caches: one call for all rows might need too much memory.
 _MANY = 8
@@ -37,13 +38,11 @@ class EntryKernel:
         self.pairs, self.prepare, self.row_by_row, self.by_blocks = pairs, prepare, row_by_row, by_blocks
 
     def __call__(self, root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows | None]:
-        stepped = [(following.before[a], following[b]) for a, b in self.pairs]
-        at_root = [(root.before[a], root[b]) for a, b in self.pairs if a in root.before and b in root]
-        after = (
-            [run for rows in self._of_each_row(stepped) for run in rows]
-            if self.row_by_row
-            else [self.prepare(a[block], b[block]) for a, b in stepped for block in self._blocks(a, b)]
-        )
+        stepped = [(b, following.before[a], following[b]) for a, b in self.pairs if b in following]
+        at_root = [(b, root.before[a], root[b]) for a, b in self.pairs if a in root.before and b in root]
+        of_all = self._of_each_row(stepped) if self.row_by_row else self._of_blocks(stepped)
+        after = [run for part in of_all for run in part]
+        first = [] if self.row_by_row else [run for block in self._of_blocks(at_root) for run in block]
         of_rows = self._of_each_row(at_root)
 
         def step() -> bool:
@@ -52,15 +51,18 @@ class EntryKernel:
             return False
 
         def reset(at: Sequence[int]) -> None:
-            for row in at:
-                for run in of_rows[row]:
-                    run()
+            runs = first if first and len(at) == len(of_rows) else [run for row in at for run in of_rows[row]]
+            for run in runs:
+                run()
 
-        return step, reset if of_rows else None
+        return step, reset if at_root else None
 
-    def _of_each_row(self, columns: list[tuple[Array, Array]]) -> list[list[Callable[[], object]]]:
-        n = len(columns[0][0]) if columns else 0
-        return [[self.prepare(a[i : i + 1], b[i : i + 1]) for a, b in columns] for i in range(n)]
+    def _of_each_row(self, columns: list[tuple[Key, Array, Array]]) -> list[list[Callable[[], object]]]:
+        n = len(columns[0][1]) if columns else 0
+        return [[self.prepare(key, a[i : i + 1], b[i : i + 1]) for key, a, b in columns] for i in range(n)]
+
+    def _of_blocks(self, columns: list[tuple[Key, Array, Array]]) -> list[list[Callable[[], object]]]:
+        return [[self.prepare(key, a[block], b[block]) for block in self._blocks(a, b)] for key, a, b in columns]
 
     def _blocks(self, source: Array, target: Array) -> list[slice]:
         n = len(source)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from steppe.envs import ActionCodec
+from steppe.envs import ActionCodec, RowWriter
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.row_plan import RowPlan
 from steppe.transforms.compiled.transform_hooks import Array
@@ -56,48 +56,29 @@ class RowInverses:
         fitted = rules.fit({key: torch.from_numpy(actions[key]) for key in rules.keys})
         return {key: value.numpy() for key, value in fitted.items()}
 
-    def decoder_of_one(self, decode: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any] | None:
-        """Return a function that inverts and decodes the only action ``[*shape]`` of one row; None if several.
-
-        Args:
-            decode: checks and decodes the result of the inverses.
-        """
-        if not self._is_of_one:
-            return None
-        parts = [part for part, _, _ in self._chain]
-
-        def decode_one(action: torch.Tensor) -> Any:
-            if action.requires_grad:
-                action = action.detach()
-            for part in parts:
-                action = part._inv_apply_transform(action)
-            return decode(action)
-
-        return decode_one
-
-    def decoder_of_array(self) -> Callable[[Array], Any] | None:
-        """Return the same function for an array, if the writer before the chain has no inverses.
+    def decoder_of_one(self, base: RowWriter) -> Callable[[Array], Any] | None:
+        """Return a function that inverts and decodes the only action of one row, an array; None if there are several.
 
         Transforms without an ``inverse_kernel`` receive tensors.
 
-        Returns:
-            None if no transform has an ``inverse_kernel``, or if there are several actions.
+        Args:
+            base: the writer before the chain.
         """
-        of_array, of_tensor = self.actions.decoder_of_array(), self.actions.decoder_of_one()
-        if not self._is_of_one or of_array is None or of_tensor is None:
-            return None
-        chain = zip(self._chain, self._results, strict=True)
-        kernels = [(part, part.kernel_of_inverse(leaves[0])) for (part, _, _), leaves in chain]
-        if all(kernel is None for _, kernel in kernels):
+        decode = base.decoder_of_one()
+        if decode is None or not self._is_of_one:
             return None
         functions: list[Callable[[Any], Any]] = []
         as_tensor = False
-        for part, kernel in kernels:
+        for (part, _, _), leaves in zip(self._chain, self._results, strict=True):
+            kernel = part.kernel_of_inverse(leaves[0])
             if as_tensor != (kernel is None):
                 functions.append(torch.from_numpy if kernel is None else _array_of)
             as_tensor = kernel is None
             functions.append(part._inv_apply_transform if kernel is None else kernel)
-        return _in_turn([*functions, of_tensor if as_tensor else of_array])
+        of_array = None if as_tensor or base.inverts else self.actions.decoder_of_array()
+        if of_array is not None:
+            return _in_turn([*functions, of_array])
+        return _in_turn([*functions, decode] if as_tensor else [*functions, torch.from_numpy, decode])
 
     @property
     def _is_of_one(self) -> bool:

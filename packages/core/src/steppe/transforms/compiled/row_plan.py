@@ -142,10 +142,7 @@ class RowPlan:
             handed_on=tuple(dict.fromkeys(handed_on)),
             reads_root=self.reads_root,
             flags_every_step=base.flags_every_step
-            or any(
-                part.writes_done and hook.rows is None and not hook.ends_whole
-                for part, hook in zip(parts, hooks, strict=True)
-            ),
+            or any(part.writes_done and _sets_flags_alone(hook) for part, hook in zip(parts, hooks, strict=True)),
             device=after.device,
         )
 
@@ -345,6 +342,11 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
     if not set(names) <= set(_DONE) or "done" not in names:
         return f"behind {name} the done entries are {names}."
     return None
+
+
+def _sets_flags_alone(hook: Hooks) -> bool:
+    """Whether a transform that writes done entries may set one of them in a row whose ``done`` it does not set."""
+    return hook.rows is None or ("done" not in hook.rows.writes and not set(_DONE).isdisjoint(hook.rows.writes))
 
 
 def _numpy_has(*specs: Composite) -> bool:

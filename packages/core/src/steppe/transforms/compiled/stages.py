@@ -1,10 +1,12 @@
-"""Stages: one transform of a chain on rows, as numpy functions, on single entries, or on TensorDicts of the rows."""
+"""Stages: one transform of a chain on rows, as functions of arrays or on TensorDicts of the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -13,8 +15,9 @@ from steppe.errors import SpecError, StateError
 from steppe.specs import CPU, Composite, union
 from steppe.storage import TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
+from steppe.transforms.compiled.entry_kernel import EntryKernel
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
-from steppe.transforms.compiled.transform_hooks import Array, Hooks, RowArrays, shallow_copy
+from steppe.transforms.compiled.transform_hooks import Array, Bind, Hooks, RowArrays, shallow_copy
 from steppe.transforms.transform_keys import Key
 
 __all__ = ["RowByRow", "Stage", "make_stage"]
@@ -62,27 +65,55 @@ def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, rows: Rows
         array_of = memory.root if root else memory.next
         return {key: array_of(value)[part] for key, value in values.items() if value.in_root or not root}
 
-    if hook.rows is not None and not hook.rows.casts:
-        root, following = (RowArrays(arrays(behind, at_root), arrays(before, at_root)) for at_root in (True, False))
-        return _Kernel(hook, root, following)
-    four = arrays(before, True), arrays(behind, True), arrays(before, False), arrays(behind, False)
+    levels = arrays(before, True), arrays(behind, True), arrays(before, False), arrays(behind, False)
+    bind = _bind_of(chain.parts[i], hook, before, behind)
+    if bind is not None:
+        return _Kernel(bind, levels, by_torch=hook.rows is None)
+    return _OnTensorDicts(chain, i, *levels, {key: array[part] for key, array in rows.root.items()}, rows)
+
+
+def _bind_of(part: Transform, hook: Hooks, before: dict[Key, Value], behind: dict[Key, Value]) -> Bind | None:
+    """Return the ``bind`` of a transform that is written for rows or for single entries; None for TensorDicts."""
     if hook.rows is not None:
-        return _Casts([key for key in hook.rows.casts if before[key].place is not behind[key].place], *four)
-    if hook.pairs is not None:
-        return _Pairs(chain.parts[i], hook.pairs, *four)
-    kind = _OnTensorDicts if hook.predicate is None else _Conditional
-    return kind(chain, i, *four, {key: array[part] for key, array in rows.root.items()}, rows)
+        # Where the two places are the same, numpy has cast the entry as it was written.
+        casts = [(key, key) for key in hook.rows.casts if before[key].place is not behind[key].place]
+        return EntryKernel(casts, _cast) if casts else hook.rows.bind or (lambda root, following: (None, None))
+    if hook.pairs is None or part.writes_done:
+        return None
+    takes_rows = part.key_of_rows() is not None
+    row: tuple[Any, ...] = (...,) if takes_rows else (0, ...)
+
+    def prepare(key: Key, source: Array, target: Array) -> Callable[[], object]:
+        value, out, copies = _from_numpy(source[row]), _from_numpy(target[row]), not part.keeps_nothing
+
+        def run() -> None:
+            result = part._apply_transform(value.clone() if copies else value)
+            _check(part, key, result, out.shape, out.dtype, int(takes_rows))
+            out.copy_(result)
+
+        return run
+
+    return EntryKernel(hook.pairs, prepare)
+
+
+def _cast(key: Key, source: Array, target: Array) -> Callable[[], object]:
+    """Return a function that casts an entry."""
+    return partial(np.copyto, target, source, casting="unsafe")
 
 
 class _Kernel:
-    """The functions that ``RowHooks.bind`` of a transform returns."""
+    """The functions that a ``bind`` returns.
 
-    by_torch = False
+    Args:
+        bind: see :class:`RowHooks`.
+        levels: arrays of the root before and behind the transform, and of ``next`` before and behind it.
+        by_torch: whether the functions compute with torch.
+    """
 
-    def __init__(self, hook: Hooks, root: RowArrays, following: RowArrays) -> None:
-        assert hook.rows is not None
-        self._step, self._reset = hook.rows.bind(root, following) if hook.rows.bind is not None else (None, None)
-        self.steps, self.resets = self._step is not None, self._reset is not None
+    def __init__(self, bind: Bind, levels: tuple[_Arrays, _Arrays, _Arrays, _Arrays], *, by_torch: bool) -> None:
+        root, root_behind, following, behind = levels
+        self._step, self._reset = bind(RowArrays(root_behind, root), RowArrays(behind, following))
+        self.steps, self.resets, self.by_torch = self._step is not None, self._reset is not None, by_torch
 
     def step(self, at: Sequence[int] | None) -> bool:
         # It runs on all rows; those that the step excludes get their values back afterwards.
@@ -92,80 +123,6 @@ class _Kernel:
     def reset(self, at: Sequence[int]) -> None:
         assert self._reset is not None
         self._reset(at)
-
-
-class _Casts:
-    """Casts of entries that other transforms have read, so that numpy could not cast them as they were written."""
-
-    by_torch = False
-
-    def __init__(
-        self, keys: list[Key], root: _Arrays, root_behind: _Arrays, following: _Arrays, behind: _Arrays
-    ) -> None:
-        self._step = [(behind[key], following[key]) for key in keys]
-        self._reset = [(root_behind[key], root[key]) for key in keys if key in root]
-        self.steps, self.resets = bool(self._step), bool(self._reset)
-
-    def step(self, at: Sequence[int] | None) -> bool:
-        for target, source in self._step:
-            target[...] = source
-        return False
-
-    def reset(self, at: Sequence[int]) -> None:
-        for target, source in self._reset:
-            for row in at:
-                target[row] = source[row]
-
-
-class _Pairs:
-    """``_apply_transform`` of single entries; results are copied to the rows.
-
-    A transform without a shared key has one row, and receives it without the dimension of rows.
-    """
-
-    by_torch = True
-
-    def __init__(
-        self,
-        part: Transform,
-        pairs: list[tuple[Key, Key]],
-        root: _Arrays,
-        root_behind: _Arrays,
-        following: _Arrays,
-        behind: _Arrays,
-    ) -> None:
-        self.part, self.copies = part, not part.keeps_nothing
-        self._apply = part._apply_transform
-        self.takes_rows = part.key_of_rows() is not None
-        self._step = [(self._tensor(following[a]), self._tensor(behind[b]), b) for a, b in pairs if b in behind]
-        self._reset = [
-            (self._tensor(root[a]), self._tensor(root_behind[b]), b) for a, b in pairs if a in root and b in root_behind
-        ]
-        self.steps, self.resets = bool(self._step), bool(self._reset)
-
-    def _tensor(self, array: Array) -> torch.Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if self.takes_rows else tensor[0]
-
-    def _run(self, columns: list[tuple[torch.Tensor, torch.Tensor, Key]], at: Sequence[int] | None) -> None:
-        if not self.takes_rows:
-            at = None
-        for source, target, key in columns:
-            argument = source[list(at)] if at is not None else source.clone() if self.copies else source
-            value = self._apply(argument)
-            shape = target.shape if at is None else (len(at), *target.shape[1:])
-            _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
-            if at is None:
-                target.copy_(value)
-            else:
-                target[list(at)] = value
-
-    def step(self, at: Sequence[int] | None) -> bool:
-        self._run(self._step, at)
-        return self.part.writes_done
-
-    def reset(self, at: Sequence[int]) -> None:
-        self._run(self._reset, at if self.takes_rows and len(at) != len(self._reset[0][0]) else None)
 
 
 class _OnTensorDicts:
@@ -277,25 +234,6 @@ class _OnTensorDicts:
             )
 
 
-class _Conditional(_OnTensorDicts):
-    """A transform with a predicate, which does nothing in most steps."""
-
-    # As on TensorDicts, the predicate runs with gradients if the caller enabled them.
-    by_torch = False
-
-    def step(self, at: Sequence[int] | None) -> bool:
-        predicate, action = self.hook.predicate, self.hook.action
-        assert predicate is not None
-        assert action is not None
-        result = predicate(self._next.copied() if at is None or not self.takes_rows else self._next(at)[0])
-        if result is None:
-            return False
-        at = at if self.takes_rows else None
-        with torch.no_grad():
-            following, values = self._next(at)  # anew, because the predicate may have changed its argument
-            return self._write(action(self._root_of(at), following, result), values, self._behind, at)
-
-
 class _Wrapped:
     """Makes TensorDicts of rows: of views if the transform keeps no references, otherwise of copies.
 
@@ -315,7 +253,6 @@ class _Wrapped:
         columns = {key: array if takes_rows else array[0, ...] for key, array in arrays.items()}
         self.tensors = {key: torch.from_numpy(array) for key, array in columns.items()}
         self._arrays = list(columns.items())
-        self._flat = [(key, array) for key, array in columns.items() if isinstance(key, str)]
         self._builder = TensorDictBuilder(spec, (n,) if takes_rows else (), device=device)
 
     def __call__(self, at: Sequence[int] | None) -> tuple[TensorDict, _Tensors]:
@@ -329,13 +266,6 @@ class _Wrapped:
         # numpy copies in half the time that torch takes.
         values = {key: _from_numpy(array.copy()) for key, array in self._arrays}
         return self._builder(values), values
-
-    def copied(self) -> TensorDict:
-        """Return a TensorDict of copies of all rows."""
-        if len(self._flat) < len(self._arrays):
-            return self._builder({key: _from_numpy(array.copy()) for key, array in self._arrays})
-        values = {name: _from_numpy(array.copy()) for name, array in self._flat}
-        return build_td(values, self._builder.batch_size, self.device)
 
 
 class _Targets:

@@ -17,6 +17,7 @@ from steppe.transforms.transform_keys import Key, names_of
 
 __all__ = [
     "Array",
+    "Bind",
     "EnvSpecs",
     "Hooks",
     "RowArrays",
@@ -115,6 +116,10 @@ class RowArrays(dict[Key, Array]):
         self.before = before
 
 
+#: Prepares the functions of a transform for the rows that it will see.
+Bind: TypeAlias = Callable[[RowArrays, RowArrays], "tuple[StepOnRows | None, ResetOnRows | None]"]
+
+
 @dataclass
 class RowHooks:
     """What a transform does to blocks of rows, in numpy: the same as its hooks on TensorDicts, in less time.
@@ -141,7 +146,7 @@ class RowHooks:
             repetition. None if the transform repeats nothing.
     """
 
-    bind: Callable[[RowArrays, RowArrays], tuple[StepOnRows | None, ResetOnRows | None]] | None = None
+    bind: Bind | None = None
     carried: Iterable[Key] = ()
     reads: Iterable[Key] = ()
     writes: Iterable[Key] = ()
@@ -168,11 +173,6 @@ class Hooks:
         inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
         inverse_of_steps: ``_inv_apply_transform`` of actions ``[k, *shape]`` of k successive steps of one environment,
             for transforms that draw random numbers or have no ``shared_key``. None calls it for each step.
-        predicate: function of a copy of ``next`` that returns an argument for ``action``, or None to do nothing in this
-            step. The two replace ``step``: on rows, most steps make one TensorDict, for the predicate.
-        action: function of the root, ``next`` and the result of ``predicate`` that writes into ``next`` and returns it.
-        ends_whole: whether ``step`` sets ``done`` wherever it sets another done entry. On rows, steps that end no row
-            then copy no done entries.
         passed_through: keys of states that ``step`` copies from the root to ``next``, unless a policy has written them
             there. Around a batch, such a transform runs on TensorDicts.
         rows: the same on blocks of rows; None if rows are wrapped in TensorDicts for this transform.
@@ -188,22 +188,9 @@ class Hooks:
     pairs: list[tuple[Key, Key]] | None = None
     inverse_pairs: list[tuple[Key, Key]] | None = None
     inverse_of_steps: Callable[[torch.Tensor], torch.Tensor] | None = None
-    predicate: Callable[[TensorDictBase], Any] | None = None
-    action: Callable[[TensorDictBase, TensorDictBase, Any], TensorDictBase] | None = None
-    ends_whole: bool = False
     passed_through: Iterable[Key] = ()
     rows: RowHooks | None = None
     needs_tensordicts: str | None = None
-
-    def __post_init__(self) -> None:
-        predicate, action = self.predicate, self.action
-        if predicate is not None and action is not None:
-
-            def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-                result = predicate(shallow_copy(following))
-                return following if result is None else action(td, following, result)
-
-            self.step = step
 
     @property
     def reads_all(self) -> bool:
