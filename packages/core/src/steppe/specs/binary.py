@@ -58,8 +58,8 @@ class Binary(Categorical):
     def _domain_text(self) -> str:
         return "zeros and ones" if self._mask is None else "zeros and ones that the mask allows"
 
-    def _counts_text(self) -> list[str]:
-        return []
+    def _counts_text(self) -> str:
+        return ""
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode actions into arrays."""
@@ -98,7 +98,7 @@ class Binary(Categorical):
         bits = torch.arange(2**n, device=where).unsqueeze(-1) >> torch.arange(n - 1, -1, -1, device=where)
         rows = bits & 1
         if use_mask and self._mask is not None:
-            open_ = masks.allowed(self._mask).reshape(-1, n, 2)
+            open_ = masks.allowed(self._mask, [2]).reshape(-1, n, 2)
             if bool((open_ != open_[:1]).any()):
                 raise self._unsupported("enumerate", "its rows have different masks: enumerate spec[i]")
             allowed = open_[0].gather(-1, rows.T).all(0)

@@ -8,13 +8,12 @@ import torch
 
 from steppe.errors import NotSupported, SpecError
 
-from . import masks, sampling, shapes
+from . import masks, shapes
 from .action_checks import ArrayCheck, NumberCheck, check_below
 from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_number
 from .base import ChoiceForm, DeviceLike, Spec
-from .boxes import CategoricalBox
-from .discrete import Discrete, is_whole, most_categories, one_hot, whole
-from .dtypes import CPU, DTypeLike
+from .discrete import Discrete, is_whole, most_categories, whole
+from .dtypes import DTypeLike
 from .leaf import Leaf
 from .masks import MaskLike
 from .shapes import Change, ShapeLike
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
     from .one_hot import OneHot
 
-__all__ = ["Categorical"]
+__all__ = ["Categorical", "count_of"]
 
 
-_NO_LEAD = torch.Size(())
+_LARGEST = torch.iinfo(torch.int64).max
 
 
 class Categorical(Discrete):
@@ -48,6 +47,10 @@ class Categorical(Discrete):
     choice_form: ClassVar[ChoiceForm] = "categorical"
     _default_dtype = torch.int64
 
+    _n: int
+    """Number of categories; of several choices, the largest one."""
+    _provisional: int | None = None
+
     def __init__(
         self,
         n: int,
@@ -57,8 +60,7 @@ class Categorical(Discrete):
         mask: MaskLike = None,
     ) -> None:
         super().__init__(shape=shape, device=device, dtype=dtype)
-        self._n = _count(n, self)
-        self._provisional: int | None = None
+        self._n = count_of(n, self)
         self.update_mask(mask)
 
     @property
@@ -75,11 +77,6 @@ class Categorical(Discrete):
         """The number of categories; -1 if unknown."""
         return self._n if self._n >= 0 or self._provisional is None else self._provisional
 
-    @property
-    def space(self) -> CategoricalBox:
-        """The categories, as a CategoricalBox."""
-        return CategoricalBox(self._n_now)
-
     def set_provisional_n(self, n: int) -> None:
         """Set the number of categories of a spec with ``n=-1``, in place. It may be set again.
 
@@ -88,43 +85,41 @@ class Categorical(Discrete):
         """
         if self._n >= 0 and n != self._n:
             raise SpecError(f"Categorical: n is {self._n} already, and cannot be {n} for now.")
-        self._provisional = _count(n, self)
+        self._provisional = count_of(n, self)
 
     def _known_n(self, what: str) -> int:
         if self._n_now < 0:
             raise NotSupported(f"Categorical.{what} needs the number of categories: call set_provisional_n(n) first.")
         return self._n_now
 
+    @property
+    def _parts(self) -> list[int]:
+        return [self._n_now]
+
+    def _last(self, device: torch.device) -> torch.Tensor | int:
+        return self._n_now - 1 if self._n_now >= 0 else _LARGEST
+
+    def _number_shape(self) -> torch.Size:
+        return self._shape
+
     def _contains(self, val: torch.Tensor) -> bool:
         if not is_whole(val):
             return False
         index = val.to(torch.int64)
-        if bool((index < 0).any()) or (self._n_now >= 0 and bool((index >= self._n_now).any())):
+        if not bool(((index >= 0) & (index <= self._last(val.device))).all()):
             return False
-        if self._mask is None:
-            return True
-        mask = masks.allowed(self._mask).to(val.device).expand(*index.shape, self._n_now)
-        return bool(mask.gather(-1, index.unsqueeze(-1)).all())
+        return self._mask is None or masks.allows(self._mask, self._parts, self._columns(index))
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
-        index = whole(val).clamp(min=0)
-        if self._n_now >= 0:
-            self._check_any(val, "project")
-            index = index.clamp(max=self._n_now - 1)
+        self._check_any("project", val.numel())
+        index = whole(val).clamp(min=0).clamp(max=self._last(val.device))
         if self._mask is not None:
-            index = masks.nearest(index, self._mask)
+            index = self._from_columns(masks.nearest(self._mask, self._parts, self._columns(index)))
         return index.to(self._dtype)
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
-        n = self._known_n("rand")
-        if n == 0:
-            return self._check_any(torch.zeros(self._full(lead), dtype=self._dtype, device=device), "rand")
-        if self._mask is not None:
-            return masks.draw(self._mask, lead, generator=generator, device=device).to(self._dtype)
-        last = torch.tensor(n - 1, device=CPU)
-        return sampling.integers(
-            torch.zeros_like(last), last, self._full(lead), dtype=self._dtype, generator=generator, device=device
-        )
+        self._known_n("rand")
+        return self._draw_numbers(lead, generator, device, self._dtype)
 
     def _domain_text(self) -> str:
         if self._mask is not None:
@@ -133,21 +128,12 @@ class Categorical(Discrete):
             return "no data, as there is no category"
         return f"categories from 0 to {self._n_now - 1}" if self._n_now > 0 else "categories of 0 or more"
 
-    def _check_any(self, data: torch.Tensor, what: str) -> torch.Tensor:
-        """Return ``data``; without categories, only empty data is valid."""
-        if self._n_now == 0 and data.numel():
-            raise self._unsupported(what, "it has no category")
-        return data
-
     def _change(self, change: Change) -> Spec:
-        out = super()._change(change)
-        if self._mask is None:
-            return out
-        return self._with(_shape=out.shape, _mask=masks.moved(self._mask, shapes.positions(self._shape, change)))
+        return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._moved_mask(change))
 
     def _to_dtype(self, dtype: torch.dtype) -> Self:
         out = self._with(_dtype=dtype)
-        _count(self._n, out)
+        count_of(self._n, out)
         return out
 
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
@@ -157,8 +143,9 @@ class Categorical(Discrete):
             val: data of the spec, with any leading dimensions.
             safe: check first that it is in the spec.
         """
+        self._known_n("to_one_hot")
         self._check_if(safe, val)
-        return one_hot(val.to(torch.int64), self._known_n("to_one_hot"), dtype=torch.bool)
+        return self._one_hot(val.to(torch.int64), torch.bool)
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is categorical already."""
@@ -186,24 +173,36 @@ class Categorical(Discrete):
         """
         if index.ndim and tensor_to_index.ndim == index.ndim and tensor_to_index.shape[:-1] == index.shape[:-1]:
             return tensor_to_index.gather(-1, index.to(torch.int64))
+        return self._picked(index, tensor_to_index)
+
+    def _picked(self, index: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
+        """Select an entry for each choice from rows that have one for each category."""
+        numbers = self._columns(index.to(torch.int64))
+        rows = tuple(numbers.shape[:-1])
         if self._n_now >= 0:
-            self._check_choices(index, tensor_to_index, tuple(index.shape), self._n_now)
-        rows = tensor_to_index.expand(*index.shape, tensor_to_index.shape[-1])
-        return rows.gather(-1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
+            self._check_choices(index, entries, rows, sum(self._parts))
+        picked = entries.expand(*rows, entries.shape[-1]).gather(-1, masks.in_row(numbers, self._parts))
+        return self._from_columns(picked)
 
     def cardinality(self) -> int:
-        """Return the number of categories."""
-        return self._known_n("cardinality")
+        """Return the number of categories; of several choices, the product of their numbers."""
+        self._known_n("cardinality")
+        return super().cardinality()
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return all categories ``[n, *shape]``, the same for all elements."""
-        n = self._known_n("enumerate")
-        each = masks.allowed_categories(self._mask, n, use_mask=use_mask, device=self._device).to(self._dtype)
-        return each.view(-1, *[1] * self.ndim).expand(-1, *shapes.static(self._shape)).clone()
+        """Return all choices, ``[cardinality, *shape]``: of several, all combinations. Batch dimensions repeat them."""
+        self._check_countable(self.cardinality())
+        event = self._event_shape()
+        columns = masks.allowed_categories(self._mask if use_mask else None, self._parts)
+        rows = torch.cartesian_prod(*columns).to(self._device, self._dtype)
+        batch = shapes.static(self._shape[: self.ndim - len(event)])
+        return rows.view(-1, *[1] * len(batch), *event).expand(-1, *batch, *event).clone()
 
     def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return 0 and the last category for each element; see :meth:`Spec.bounds`."""
-        return self._filled(_NO_LEAD, 0), self._filled(_NO_LEAD, max(self.n - 1, 0))
+        """Return 0 and the last category of each choice; see :meth:`Spec.bounds`."""
+        self._known_n("bounds")
+        low = self.zero()
+        return low, (low + self._last(low.device)).clamp(min=0).to(self._dtype)
 
     def array_check(self) -> ArrayCheck | None:
         """Check that numbers are categories; None if their number is unknown, and for flags."""
@@ -251,14 +250,11 @@ class Categorical(Discrete):
     def _same(self, other: Self) -> bool:
         return super()._same(other) and (self._n, self._n_now) == (other._n, other._n_now)
 
-    def _mask_shape(self) -> torch.Size:
-        return torch.Size((*self._shape, self._n_now))
-
-    def _counts_text(self) -> list[str]:
-        return [f"n={self._n_now}"]
+    def _counts_text(self) -> str:
+        return f"n={self._n_now}"
 
 
-def _count(n: int, spec: Leaf) -> int:
+def count_of(n: int, spec: Leaf) -> int:
     """Return the number of categories.
 
     Raises:

@@ -1,14 +1,14 @@
-"""Discrete: the base class of specs of categories, and conversions between numbers and one-hot rows."""
+"""Discrete: the base class of specs of choices among categories, as numbers or as one-hot rows."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from . import masks, shapes
+from . import masks, sampling, shapes
+from .boxes import BoxList, CategoricalBox
 from .dtypes import CPU
 from .leaf import Leaf
 from .masks import MaskLike
@@ -17,7 +17,7 @@ from .shapes import Change
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Discrete", "is_whole", "most_categories", "one_hot", "one_hot_parts", "starts", "whole"]
+__all__ = ["Discrete", "is_whole", "most_categories", "whole"]
 
 
 def most_categories(dtype: torch.dtype) -> int | float:
@@ -40,47 +40,92 @@ def is_whole(val: torch.Tensor) -> bool:
     return not val.dtype.is_floating_point or bool((val == val.round()).all())
 
 
-def one_hot(index: torch.Tensor, n: int, *, dtype: torch.dtype) -> torch.Tensor:
-    """Return one-hot rows ``[*index.shape, n]``."""
-    out = torch.zeros((*index.shape, n), dtype=dtype, device=index.device)
-    return out.scatter_(-1, index.unsqueeze(-1), 1)
-
-
-def starts(parts: Sequence[int]) -> torch.Tensor:
-    """Return the offset of each choice in the last dimension of one-hot rows."""
-    return torch.tensor([0, *parts[:-1]], device=CPU).cumsum(0)
-
-
-def one_hot_parts(index: torch.Tensor, parts: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
-    """Convert numbers ``[..., k]`` of several choices to one-hot rows end to end, ``[..., sum(parts)]``."""
-    out = torch.zeros((*index.shape[:-1], sum(parts)), dtype=dtype, device=index.device)
-    return out.scatter_(-1, index + starts(parts).to(index.device), 1)
-
-
 class Discrete(Leaf):
-    """Base of Categorical and OneHot, and so of Binary, MultiCategorical and MultiOneHot."""
+    """Base of the specs of choices: of one (Categorical, OneHot, Binary) or of several (MultiCategorical, MultiOneHot).
+
+    A choice has a number, the one of its category. Several choices are a row of single ones. The methods below take
+    numbers ``[..., k]`` of ``k`` choices; a single choice has ``k = 1``, which the data does not show.
+    """
 
     _tensors = ("_mask",)
     _mask: torch.Tensor | None = None
+    _several: ClassVar[bool] = False
+    """Whether the numbers of choices have a last dimension for the choices."""
 
     # Defined by subclasses ----------------------------------------------------------------------------------------
 
+    @property
     @abstractmethod
-    def _mask_shape(self) -> torch.Size:
-        """Return the shape of a mask, which has an entry for each category in the last dimension."""
+    def _parts(self) -> list[int]:
+        """The number of categories of each choice."""
 
     @abstractmethod
-    def _counts_text(self) -> list[str]:
+    def _last(self, device: torch.device) -> torch.Tensor | int:
+        """Return the last category of each choice."""
+
+    @abstractmethod
+    def _number_shape(self) -> torch.Size:
+        """Return the shape of the data as category numbers."""
+
+    @abstractmethod
+    def _counts_text(self) -> str:
         """Return the numbers of categories for ``repr``."""
 
     def _check_shape(self) -> None:
         """Raise a SpecError unless the numbers of categories fit the shape."""
 
-    def _category_dims(self) -> int:
-        """Return the number of last dimensions that hold categories or choices; their sizes are fixed."""
-        return 0
+    def _event_shape(self) -> torch.Size:
+        """Return the last sizes of the shape, those of categories or choices. They are fixed."""
+        return torch.Size(())
 
-    # -------------------------------------------------------------------------------------------------------------
+    # Numbers of choices -------------------------------------------------------------------------------------------
+
+    def _columns(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return data as numbers with a last dimension for the choices."""
+        return numbers if self._several else numbers.unsqueeze(-1)
+
+    def _from_columns(self, columns: torch.Tensor) -> torch.Tensor:
+        return columns if self._several else columns.squeeze(-1)
+
+    def _draw_numbers(
+        self, lead: torch.Size, generator: torch.Generator | None, device: torch.device, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Draw numbers ``[*lead, *number_shape]``."""
+        size = torch.Size((*lead, *shapes.static(self._number_shape())))
+        self._check_any("rand", size.numel())
+        if self._mask is not None:
+            drawn = masks.draw(self._mask, self._parts, lead, generator=generator, device=device)
+            return self._from_columns(drawn).to(dtype)
+        if not size.numel():
+            return torch.zeros(size, dtype=dtype, device=device)
+        last = self._last(CPU)
+        if isinstance(last, int):
+            return torch.randint(0, last + 1, size, generator=generator, device=device).to(dtype)
+        last = shapes.compress(last)
+        return sampling.integers(torch.zeros_like(last), last, size, dtype=dtype, generator=generator, device=device)
+
+    def _one_hot(self, numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Convert numbers to one-hot rows, end to end."""
+        columns = self._columns(numbers)
+        out = torch.zeros((*columns.shape[:-1], sum(self._parts)), dtype=dtype, device=numbers.device)
+        return out.scatter_(-1, masks.in_row(columns, self._parts), 1)
+
+    def _check_any(self, what: str, size: int) -> None:
+        """Raise NotSupported for ``size`` choices, if one of them is among no categories."""
+        if size and 0 in self._parts:
+            raise self._unsupported(what, f"it has no category for a choice: {self._counts_text()}")
+
+    @property
+    def space(self) -> Any:
+        """The categories, as a CategoricalBox; those of several choices as a BoxList."""
+        boxes = [CategoricalBox(n) for n in self._parts]
+        return BoxList(boxes) if self._several else boxes[0]
+
+    def cardinality(self) -> int:
+        """Return the product of the numbers of categories."""
+        return int(shapes.product(self._parts))
+
+    # Domain, mask and shapes --------------------------------------------------------------------------------------
 
     @property
     def domain(self) -> str:
@@ -101,10 +146,17 @@ class Discrete(Leaf):
         name = type(self).__name__
         self._mask = None if mask is None else masks.checked(mask, self._mask_shape(), name=name, device=self._device)
 
-    def _mask_of_rows(self, change: Change) -> torch.Tensor | None:
-        """Return the mask after a shape operation that keeps the last dimension."""
+    def _mask_shape(self) -> torch.Size:
+        """Return the shape of a mask, which has an entry for each category in the last dimension."""
+        rows = self._number_shape()
+        return torch.Size((*(rows[:-1] if self._several else rows), sum(self._parts)))
+
+    def _moved_mask(self, change: Change) -> torch.Tensor | None:
+        """Return the mask after a shape operation that keeps the dimension of categories or choices."""
         if self._mask is None:
             return None
+        if not self._event_shape():
+            return masks.moved(self._mask, shapes.positions(self._shape, change))
         rows = shapes.positions(self._shape[:-1], lambda t: change(t.unsqueeze(-1).expand(self._shape))[..., 0])
         return masks.moved(self._mask, rows)
 
@@ -121,9 +173,9 @@ class Discrete(Leaf):
             NotSupported: the dimension holds categories, or there is a mask.
         """
         at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
-        if self._mask is not None or at >= self.ndim - self._category_dims():
+        if self._mask is not None or at >= self.ndim - len(self._event_shape()):
             raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
         return super().make_neg_dim(dim)
 
     def _arguments(self) -> list[str]:
-        return [*self._counts_text(), *(["mask=..."] if self._mask is not None else [])]
+        return [text for text in (self._counts_text(), "mask=..." if self._mask is not None else "") if text]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from steppe.errors import SpecError
 
-from . import shapes
 from .action_decoders import ActionDecoder, Refuse, decode_one_hot_parts
 from .base import DeviceLike
-from .boxes import BoxList
-from .discrete import one_hot_parts
 from .dtypes import DTypeLike
 from .masks import MaskLike
-from .multi_categorical import Counts, MultiCategorical, counts_list, counts_of
+from .multi_categorical import Counts, MultiCategorical, counts_of
 from .one_hot import OneHot
 from .shapes import ShapeLike
 
@@ -46,6 +41,7 @@ class MultiOneHot(OneHot):
     """
 
     choice_form = "several"
+    _several = True
     _width = "sum(nvec)"
 
     def __init__(
@@ -60,7 +56,8 @@ class MultiOneHot(OneHot):
         counts = counts_of(nvec, "MultiOneHot")
         if counts.ndim > 1:
             raise SpecError(f"MultiOneHot: expected a flat nvec, found one of shape {tuple(counts.shape)}.")
-        self._begin(counts_list(counts), shape, device, dtype, use_register, mask)
+        self._parts = counts.tolist()
+        super().__init__(sum(self._parts), shape, device, dtype, use_register, mask)
 
     @property
     def n(self) -> int:
@@ -72,48 +69,16 @@ class MultiOneHot(OneHot):
         """Number of categories of each choice."""
         return list(self._parts)
 
-    @property
-    def space(self) -> Any:
-        """The choices, as a BoxList."""
-        return BoxList.from_nvec(self._parts)
-
-    def _number_shape(self) -> torch.Size:
-        return torch.Size((*self._shape[:-1], len(self._parts)))
-
-    def _hot(self, index: torch.Tensor) -> torch.Tensor:
-        return one_hot_parts(index, self._parts, dtype=self._dtype)
-
-    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
-        return self._hot(self.to_categorical_spec()._draw(lead, generator, device))
-
-    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
-        """Return rows ``[..., sum(nvec)]`` as category numbers ``[..., k]``, int64.
-
-        Args:
-            val: data of the spec, with any leading dimensions.
-            safe: check first that it is in the spec.
-        """
-        self._check_if(safe, val)
-        val = val.to(torch.uint8) if val.dtype is torch.bool else val
-        return torch.stack([part.argmax(-1) for part in shapes.split(val, self._parts)], -1)
-
     def to_categorical_spec(self) -> MultiCategorical:
         """Return the spec of the same choices as numbers, ``[*shape[:-1], k]`` int64."""
         return MultiCategorical(self._parts, self._number_shape(), self._device, torch.int64, self._mask)
-
-    def cardinality(self) -> int:
-        """Return the product of the numbers of categories."""
-        return int(shapes.product(self._parts))
 
     def _domain_text(self) -> str:
         mask = " where the mask allows it" if self._mask is not None else ""
         return f"a single one in each part of sizes {self._parts}{mask}"
 
-    def _categories_text(self) -> str:
-        return f"categories below {self._parts}"
-
-    def _counts_text(self) -> list[str]:
-        return [f"nvec={self._parts}"]
+    def _counts_text(self) -> str:
+        return f"nvec={self._parts}"
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode rows into an array with the category of each choice."""

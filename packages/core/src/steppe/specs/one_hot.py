@@ -14,9 +14,8 @@ from . import masks, shapes
 from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_one_hot
 from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_one_hot
 from .base import ChoiceForm, DeviceLike, Key, Rows, Spec, named
-from .boxes import CategoricalBox
 from .categorical import Categorical
-from .discrete import Discrete, is_whole, one_hot, whole
+from .discrete import Discrete, is_whole, whole
 from .dtypes import DTypeLike
 from .leaf import in_shape, one_element, shape_fault
 from .masks import MaskLike
@@ -54,8 +53,7 @@ class OneHot(Discrete):
     _default_dtype = torch.bool
     #: Name of the last size in errors.
     _width = "the number of categories"
-    #: The number of categories of each choice; MultiOneHot has several.
-    _parts: list[int]
+    _parts: list[int] = []
 
     def __init__(
         self,
@@ -66,23 +64,12 @@ class OneHot(Discrete):
         use_register: bool = False,
         mask: MaskLike = None,
     ) -> None:
-        self._begin([int(n)], shape, device, dtype, use_register, mask)
-
-    def _begin(
-        self,
-        parts: list[int],
-        shape: ShapeLike | None,
-        device: DeviceLike,
-        dtype: DTypeLike,
-        use_register: bool,
-        mask: Any,
-    ) -> None:
-        """Initialize a spec with one choice for each part."""
-        super().__init__(shape=(sum(parts),) if shape is None else shape, device=device, dtype=dtype)
+        super().__init__(shape=(int(n),) if shape is None else shape, device=device, dtype=dtype)
         if use_register:
             ignored_argument(type(self).__name__, "use_register", "numbers are encoded as the categories they name")
         self.use_register = bool(use_register)
-        self._parts = parts
+        if not self._several:
+            self._parts = [int(n)]
         self._check_shape()
         self.update_mask(mask)
 
@@ -94,11 +81,14 @@ class OneHot(Discrete):
                 f"{tuple(self._shape)}."
             )
 
-    def _category_dims(self) -> int:
-        return 1
+    def _event_shape(self) -> torch.Size:
+        return self._shape[-1:]
 
-    def _mask_shape(self) -> torch.Size:
-        return self._shape
+    def _number_shape(self) -> torch.Size:
+        return torch.Size((*self._shape[:-1], len(self._parts))) if self._several else self._shape[:-1]
+
+    def _last(self, device: torch.device) -> torch.Tensor | int:
+        return torch.tensor(self._parts, device=device) - 1 if self._several else self._parts[0] - 1
 
     # Overridden by MultiOneHot ----------------------------------------------------------------
 
@@ -107,56 +97,28 @@ class OneHot(Discrete):
         """Number of categories."""
         return self._parts[0]
 
-    @property
-    def space(self) -> Any:
-        """The categories, as a CategoricalBox."""
-        return CategoricalBox(self.n)
-
-    def _number_shape(self) -> torch.Size:
-        """Return the shape of the data as category numbers."""
-        return self._shape[:-1]
-
-    def _hot(self, index: torch.Tensor) -> torch.Tensor:
-        """Convert category numbers to one-hot rows."""
-        return one_hot(index, self._parts[0], dtype=self._dtype)
-
-    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
-        n, size = self._parts[0], self._full(lead)
-        if n == 0:
-            if size[:-1].numel():
-                raise self._unsupported("rand", "it has no category")
-            return torch.zeros(size, dtype=self._dtype, device=device)
-        if self._mask is not None:
-            return self._hot(masks.draw(self._mask, lead, generator=generator, device=device))
-        return self._hot(torch.randint(0, n, size[:-1], generator=generator, device=device))
-
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return rows ``[..., n]`` as category numbers ``[...]``, int64.
+
+        Rows of several choices, ``[..., sum(nvec)]``, give a number for each choice, ``[..., k]``.
 
         Args:
             val: data of the spec, with any leading dimensions.
             safe: check first that it is in the spec.
         """
         self._check_if(safe, val)
-        return (val.to(torch.uint8) if val.dtype is torch.bool else val).argmax(-1)
+        return self._numbers(val)
 
     def to_categorical_spec(self) -> Categorical:
         """Return the spec of the same choice as numbers, ``[*shape[:-1]]`` int64."""
         return Categorical(self.n, self._shape[:-1], self._device, torch.int64, self._mask)
 
-    def cardinality(self) -> int:
-        """Return the number of categories."""
-        return self.n
-
     def _domain_text(self) -> str:
         among = " where the mask allows it" if self._mask is not None else ""
         return f"a single one among the {self.n} entries of each row{among}"
 
-    def _categories_text(self) -> str:
-        return f"categories from 0 to {self.n - 1}"
-
-    def _counts_text(self) -> list[str]:
-        return [f"n={self.n}"]
+    def _counts_text(self) -> str:
+        return f"n={self.n}"
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode one row into its category; several rows stay an array."""
@@ -206,35 +168,32 @@ class OneHot(Discrete):
             return f" Take the largest entry of each row with {name}.project(action)."
         return f" Make it of numbers with {name}.encode(numbers)."
 
+    def _numbers(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the number of the largest entry for each choice."""
+        rows = rows.to(torch.uint8) if rows.dtype is torch.bool else rows
+        if not self._several:
+            return rows.argmax(-1)
+        return torch.stack([part.argmax(-1) for part in shapes.split(rows, self._parts)], -1)
+
     def _contains(self, val: torch.Tensor) -> bool:
         hot = val.to(torch.bool)
         if val.dtype is not torch.bool and not bool((val == hot).all()):
             return False
         if not all(bool((part.sum(-1) == 1).all()) for part in shapes.split(hot, self._parts)):
             return False
-        if self._mask is None:
-            return True
-        allowed = torch.cat([masks.allowed(part) for part in shapes.split(self._mask, self._parts)], -1)
-        return not bool((hot & ~allowed.to(val.device)).any())
+        return self._mask is None or masks.allows(self._mask, self._parts, self._columns(self._numbers(hot)))
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
-        pieces: Sequence[torch.Tensor | None] = [None] * len(self._parts)
+        self._check_any("project", val.shape[:-1].numel())
+        least = torch.finfo(torch.float64).min
+        score = val.double().nan_to_num(least, torch.inf, least)
         if self._mask is not None:
-            pieces = shapes.split(self._mask, self._parts)
-        parts = zip(shapes.split(val, self._parts), pieces, strict=True)
-        return torch.cat([self._nearest_part(part, mask) for part, mask in parts], -1)
+            allowed = masks.allowed(self._mask, self._parts).to(val.device)
+            score = score.masked_fill(~allowed, -torch.inf)  # below all other scores
+        return self._one_hot(self._numbers(score), self._dtype)
 
-    def _nearest_part(self, val: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        n = val.shape[-1]
-        if n == 0 and val.shape[:-1].numel():
-            raise self._unsupported("project", "it has no category")
-        score = val.double().nan_to_num(-torch.inf, torch.inf, -torch.inf)
-        if mask is not None:
-            # All scores may be -inf: an allowed category must win in any case.
-            allowed = masks.allowed(mask).to(val.device).expand(score.shape)
-            best = score.masked_fill(~allowed, -torch.inf).amax(-1, keepdim=True)
-            score = ((score == best) & allowed).to(torch.uint8)
-        return one_hot(score.argmax(-1), n, dtype=self._dtype)
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        return self._one_hot(self._draw_numbers(lead, generator, device, torch.int64), self._dtype)
 
     def _change(self, change: Change) -> Spec:
         if not shapes.event_survives(self._shape, change):
@@ -242,7 +201,7 @@ class OneHot(Discrete):
                 f"The last dimension of a {type(self).__name__} of shape {tuple(self._shape)} holds the categories: it "
                 f"cannot be indexed, resized or moved."
             )
-        return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._mask_of_rows(change))
+        return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._moved_mask(change))
 
     def __getitem__(self, index: object) -> Any:
         """Index the rows, which the last dimension holds.
@@ -252,13 +211,11 @@ class OneHot(Discrete):
         """
         try:
             return super().__getitem__(index)
-        except IndexError:
+        except IndexError as error:
             try:
                 rows = (*shapes.expand_index(index, self.ndim - 1), slice(None))
             except IndexError:
-                rows = None
-            if rows is None:
-                raise
+                raise error from None
             return super().__getitem__(rows)
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
@@ -283,10 +240,11 @@ class OneHot(Discrete):
         if numbers is not None and (
             rows is None or (as_many and tensor.numel() and set(self._parts) == {1} and not bool(tensor.any()))
         ):
-            index, counts = whole(numbers), torch.tensor(self._parts, device=tensor.device)
-            if not is_whole(numbers) or bool(((index < 0) | (index >= counts)).any()):
-                raise SpecError(f"{named(key, self)}: expected {self._categories_text()}, found {val!r}.")
-            tensor = self._hot(index)
+            index = whole(numbers)
+            if not is_whole(numbers) or bool(((index < 0) | (index > self._last(index.device))).any()):
+                expected = self.to_categorical_spec()._domain_text()
+                raise SpecError(f"{named(key, self)}: expected {expected}, found {val!r}.")
+            tensor = self._one_hot(index, self._dtype)
         return self._cast(tensor, key, ignore_device=ignore_device)
 
     def _lead_dims(self, shape: Sequence[int]) -> int:
@@ -313,7 +271,7 @@ class OneHot(Discrete):
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return all combinations of choices ``[k, *shape]``, repeated along batch dimensions."""
-        return self._hot(self.to_categorical_spec().enumerate(use_mask))
+        return self._one_hot(self.to_categorical_spec().enumerate(use_mask), self._dtype)
 
     def _same(self, other: Self) -> bool:
         return super()._same(other) and self._parts == other._parts

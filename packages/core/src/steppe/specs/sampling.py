@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["below", "floats", "integers", "normal"]
+__all__ = ["floats", "integers", "normal"]
 
 _LONG = torch.iinfo(torch.int64)
 # torch can neither draw nor compare integers of these dtypes.
@@ -93,10 +93,3 @@ def integers(
             drawn = torch.where(inside, drawn, again)
         offset = torch.where(span > 0, small, drawn)
     return (low + offset).to(dtype)
-
-
-def below(
-    n: torch.Tensor, size: torch.Size, *, generator: torch.Generator | None, device: torch.device
-) -> torch.Tensor:
-    """Draw integers in ``[0, n)`` as int64, with ``n`` broadcast to ``size``."""
-    return integers(torch.zeros_like(n), n - 1, size, dtype=torch.int64, generator=generator, device=device)
