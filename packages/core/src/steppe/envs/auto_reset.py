@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor, lazy_stack
+from tensordict import TensorDictBase
 
 from steppe.envs.done import rows_ended
+from steppe.envs.masks.step import merge_rows
 from steppe.specs import Composite, contains_lazy_spec
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class AutoResetMemory:
         self.pending = seen.clone()
         return following.update(blanked(seen, done, blank)) if self.replace else following
 
-    def take(self, tensordict: Any, env: ResetAndStep) -> TensorDictBase:
+    def take(self, env: ResetAndStep) -> TensorDictBase:
         """Return the kept observations as the result of a reset of the rows that ended."""
         assert self.pending is not None
         fresh, self.pending = self.pending, None
@@ -63,17 +64,4 @@ def observed(following: TensorDictBase, spec: Composite, others: list[Any]) -> T
 
 def blanked(data: Any, rows: torch.Tensor, fill: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return new data, with ``fill(value)`` for each tensor of ``data`` in ``rows``, ``[*B]`` bool."""
-    if isinstance(data, LazyStackedTensorDict):
-        dim = data.stack_dim
-        parts = data.unbind(dim)
-        masks = rows.unbind(dim) if dim < rows.ndim else [rows] * len(parts)
-        return lazy_stack([blanked(part, mask, fill) for part, mask in zip(parts, masks, strict=True)], dim)
-    out = data.empty()
-    for name in data.keys(is_leaf=is_leaf_nontensor):
-        value = data.get(name)
-        if isinstance(value, torch.Tensor):
-            value = torch.where(rows.reshape(rows.shape + (1,) * (value.ndim - rows.ndim)), fill(value), value)
-        elif not is_leaf_nontensor(type(value)):
-            value = blanked(value, rows, fill)
-        out.set(name, value)
-    return out
+    return merge_rows(rows, data.apply(fill), data)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from tensordict import NestedKey, TensorDictBase, is_non_tensor
+from tensordict import NestedKey, TensorDictBase, is_leaf_nontensor
 
 from steppe.errors import SpecError
-from steppe.specs import Categorical, Composite, Unbounded, make_composite_from_td
+from steppe.specs import Categorical, Composite, Unbounded, as_path, make_composite_from_td
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["infer_specs"]
+__all__ = ["auto_specs_"]
 
 #: One key or several.
 _Keys: TypeAlias = "NestedKey | list[NestedKey]"
@@ -21,17 +22,36 @@ _Keys: TypeAlias = "NestedKey | list[NestedKey]"
 _DONE = ("done", "terminated", "truncated")
 
 
-def infer_specs(
+def auto_specs_(
     env: EnvBase,
-    policy: Any,
+    policy: Callable[[TensorDictBase], TensorDictBase],
     *,
-    tensordict: TensorDictBase | None,
-    action_key: _Keys,
-    done_key: _Keys | None,
-    observation_key: _Keys | None,
-    reward_key: _Keys,
-) -> None:
-    """Reset, take two steps, and assign specs inferred from the data; see :meth:`EnvBase.auto_specs_`."""
+    tensordict: TensorDictBase | None = None,
+    action_key: _Keys = "action",
+    done_key: _Keys | None = None,
+    observation_key: _Keys | None = None,
+    reward_key: _Keys = "reward",
+) -> EnvBase:
+    """Replace all specs by specs inferred from the data of two steps, for an environment without specs.
+
+    Data does not show domains: leaves are Unbounded (NonTensor for values that are not tensors), actions too. Sizes
+    that differ between the two steps are dynamic.
+
+    Args:
+        env: the environment.
+        policy: takes a TensorDict and returns it with the action.
+        tensordict: data to reset from; its entries become the state spec.
+        action_key: one key or a list of keys that the policy writes.
+        done_key: one key or a list of keys; by default all entries called done, terminated or truncated.
+        observation_key: one key or a list of keys; by default all other entries that ``_step`` returns.
+        reward_key: one key or a list of keys.
+
+    Returns:
+        The environment itself.
+
+    Raises:
+        SpecError: the policy writes no action, or ``_step`` returns no reward.
+    """
     start = env._reset(tensordict)
     given = set(_keys(tensordict)) if tensordict is not None else set()
     actions, rewards = _as_list(action_key), _as_list(reward_key)
@@ -51,7 +71,7 @@ def infer_specs(
     absent = [key for key in rewards if key not in found]
     if absent:
         raise SpecError(f"auto_specs_: _step returned no reward at {absent}. Found {found}; set reward_key.")
-    done = [key for key in found if (key in dones if dones is not None else _last(key) in _DONE)]
+    done = [key for key in found if (key in dones if dones is not None else as_path(key)[-1] in _DONE)]
     observations = [key for key in found if key not in rewards and key not in done]
     if observation_key is not None:
         observations = [key for key in observations if key in _as_list(observation_key)]
@@ -66,6 +86,7 @@ def infer_specs(
     )
     states = sorted(given - set(actions) - {"_reset"}, key=str)
     env.full_state_spec = _specs([roots[0].select(*states)]) if states else Composite({}, shape=size)
+    return env
 
 
 def _specs(samples: list[TensorDictBase], keys: list[NestedKey] | None = None) -> Composite:
@@ -84,19 +105,8 @@ def _specs(samples: list[TensorDictBase], keys: list[NestedKey] | None = None) -
     return specs
 
 
-def _keys(data: TensorDictBase) -> list[Any]:
-    found: list[Any] = []
-    for name in data.keys():
-        value = data.get(name)
-        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
-            found += [(name, *((key,) if isinstance(key, str) else key)) for key in _keys(value)]
-        else:
-            found.append(name)
-    return found
-
-
-def _last(key: NestedKey) -> str:
-    return key if isinstance(key, str) else str(key[-1])
+def _keys(data: TensorDictBase) -> list[NestedKey]:
+    return list(data.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
 
 
 def _as_list(key: _Keys) -> list[NestedKey]:

@@ -8,12 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import TensorDictBase
 from torch import nn
 
+from steppe.envs import auto_specs, compiling
 from steppe.envs.auto_reset import AutoResetMemory
-from steppe.envs.auto_specs import infer_specs
-from steppe.envs.compiling import compile_step, forget_compiled_step
 from steppe.envs.env_meta import EnvMeta
 from steppe.envs.rollout.code_path import run_rollout
 from steppe.envs.rollout.on_tensordicts import finish as finish_rollout
@@ -263,45 +262,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         with random_state_kept(self), suppress(Exception):
             self.rand_step(self.reset(None if tensordict is None else tensordict.clone()))
 
-    def auto_specs_(
-        self,
-        policy: Callable[[TensorDictBase], TensorDictBase],
-        *,
-        tensordict: TensorDictBase | None = None,
-        action_key: NestedKey | list[NestedKey] = "action",
-        done_key: NestedKey | list[NestedKey] | None = None,
-        observation_key: NestedKey | list[NestedKey] | None = None,
-        reward_key: NestedKey | list[NestedKey] = "reward",
-    ) -> EnvBase:
-        """Replace all specs by specs inferred from the data of two steps, for an environment without specs.
-
-        Data does not show domains: leaves are Unbounded (NonTensor for values that are not tensors), actions too. Sizes
-        that differ between the two steps are dynamic.
-
-        Args:
-            policy: takes a TensorDict and returns it with the action.
-            tensordict: data to reset from; its entries become the state spec.
-            action_key: one key or a list of keys that the policy writes.
-            done_key: one key or a list of keys; by default all entries called done, terminated or truncated.
-            observation_key: one key or a list of keys; by default all other entries that ``_step`` returns.
-            reward_key: one key or a list of keys.
-
-        Returns:
-            The environment itself.
-
-        Raises:
-            SpecError: the policy writes no action, or ``_step`` returns no reward.
-        """
-        infer_specs(
-            self,
-            policy,
-            tensordict=tensordict,
-            action_key=action_key,
-            done_key=done_key,
-            observation_key=observation_key,
-            reward_key=reward_key,
-        )
-        return self
+    auto_specs_ = auto_specs.auto_specs_
 
     def check_env_specs(self, *args: Any, **kwargs: Any) -> None:
         """Compare the data of a few random steps with the specs; see :func:`~steppe.envs.check_env_specs`."""
@@ -346,27 +307,11 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             "Pass a function that makes one: ParallelEnv(4, lambda: make())."
         )
 
-    def compile(self, warmup: int | None = None, **kwargs: Any) -> Any:
-        """Compile ``_step`` with ``torch.compile``, for environments of tensor operations.
-
-        Copies and pickles of the environment are not compiled.
-
-        Args:
-            warmup: how many steps to run uncompiled first.
-            **kwargs: for ``torch.compile``: ``backend``, ``mode``, ``fullgraph``, ...
-
-        Returns:
-            The environment itself.
-
-        If steps do not go through ``_step`` (array environments and batches), nothing is compiled, and one warning says
-        why.
-        """
-        compile_step(self, EnvBase, warmup, kwargs)
-        return self
+    compile = compiling.compile_step
 
     def eager(self) -> Any:
         """Undo :meth:`compile`; returns the environment."""
-        forget_compiled_step(vars(self))
+        compiling.forget_compiled_step(vars(self))
         return self
 
     def empty_cache(self) -> None:
@@ -375,7 +320,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**vars(self), "base_state": copy.copy(self.base_state)}
-        forget_compiled_step(state)
+        compiling.forget_compiled_step(state)
         return state
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.arguments import ignored_argument
+from steppe.envs.reset_and_step import ResetAndStep
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -31,21 +32,33 @@ class _CompiledStep:
         return self.compiled(tensordict)
 
 
-def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options: dict[str, Any]) -> None:
-    """Compile ``env._step``, replacing an earlier compilation.
+def compile_step(env: EnvBase, warmup: int | None = None, **kwargs: Any) -> Any:
+    """Compile ``_step`` with ``torch.compile``, for environments of tensor operations.
 
-    If steps do not go through ``_step``, nothing is compiled, and one warning says why.
+    It replaces an earlier compilation. Copies and pickles of the environment are not compiled.
+
+    Args:
+        env: the environment.
+        warmup: how many steps to run uncompiled first.
+        **kwargs: for ``torch.compile``: ``backend``, ``mode``, ``fullgraph``, ...
+
+    Returns:
+        The environment itself.
+
+    If steps do not go through ``_step`` (array environments and batches), nothing is compiled, and one warning says
+    why.
     """
     forget_compiled_step(vars(env))
     reason = None
-    if env.steps_others and type(env)._step_and_maybe_reset is not base._step_and_maybe_reset:
+    if env.steps_others and type(env)._step_and_maybe_reset is not ResetAndStep._step_and_maybe_reset:
         reason = "it steps other environments, each of which can be compiled where it is made: make().compile()"
     elif env.row_writer is not None:
         reason = "it steps through numpy arrays, and there is nothing to compile"
     if reason is not None:
         ignored_argument(type(env).__name__, "compile()", reason, kind="method")
-        return
-    vars(env)["_step"] = _CompiledStep(env._step, warmup or 0, options)
+    else:
+        vars(env)["_step"] = _CompiledStep(env._step, warmup or 0, kwargs)
+    return env
 
 
 def forget_compiled_step(state: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import CPU, Categorical, Composite
+from steppe.specs import Categorical, Composite
 from steppe.storage import entries
 
 __all__ = [
@@ -97,7 +97,6 @@ def complete_done_spec(spec: Composite) -> Composite:
         for name in _NAMES:
             if name in leaves or name != "truncated":
                 children[name] = leaves.get(name, example).clone()
-    children.update({name: leaf.clone() for name, leaf in leaves.items() if name not in children})
     for name, child in spec.items():
         if isinstance(child, Composite):
             children[name] = complete_done_spec(child)
@@ -120,42 +119,42 @@ def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Com
         SpecError: only ``done`` and ``truncated`` are there, so that ``terminated`` is unknown.
     """
     for group in groups:
-        if not group.prefix and type(tensordict) is TensorDict:
-            level = entries(tensordict)
-            if _complete_terminated(level, group.names):
+        level = _entries_at(tensordict, group.prefix)
+        if level is not None:
+            if all(name in level for name in group.names):
                 continue
-            values = {name: level.get(name) for name in group.names}
-        else:
-            values = {name: tensordict.get(group.key(name), None) for name in group.names}
+            if not group.prefix and _complete_terminated(level, group.names):
+                continue
+        values = {name: tensordict.get(group.key(name), None) for name in group.names}
         missing = [name for name in group.names if values[name] is None]
-        if not missing:
-            continue
         done, terminated, truncated = values.get("done"), values.get("terminated"), values.get("truncated")
         if done is not None and terminated is None and truncated is not None:
             raise SpecError(
                 f"{group.key('done')!r} and {group.key('truncated')!r} are given without "
                 f"{group.key('terminated')!r}, which then is ambiguous: return {group.key('terminated')!r} too."
             )
-        if terminated is None and done is not None:
-            terminated = done.clone()
-        elif done is None and (terminated is not None or truncated is not None):
-            flags = [value for value in (terminated, truncated) if value is not None]
-            done = flags[0] | flags[1] if len(flags) == 2 else flags[0].clone()
-        completed = {"done": done, "terminated": terminated, "truncated": truncated}
+        flags = [value for value in (terminated, truncated) if value is not None]
+        if done is None and flags:
+            done = values["done"] = flags[0] | flags[-1]
+        elif done is not None and not flags:
+            values["terminated"] = done.clone()
+        lead = tensordict.batch_size[: max(tensordict.batch_dims - len(spec.shape), 0)]
         for name in missing:
-            value = completed[name]
+            value = values[name]
             if value is None:
-                leaf = spec[group.key(name)]
-                shape, device = leaf.shape, leaf.device
-                if done is not None:
-                    shape, device = done.shape, done.device
-                elif tensordict.batch_size[: len(shape)] != shape[: tensordict.batch_dims] and not spec.shape:
-                    shape = torch.Size((*tensordict.batch_size, *shape))
-                value = torch.zeros(shape, dtype=torch.bool, device=device or tensordict.device or CPU)
-            if group.prefix or type(tensordict) is not TensorDict or value.device != tensordict.device:
-                tensordict.set(group.key(name), value)
-            else:
-                entries(tensordict)[name] = value
+                zero = spec[group.key(name)].zero(lead) if done is None else done
+                value = torch.zeros_like(zero, dtype=torch.bool)
+            tensordict.set(group.key(name), value)
+
+
+def _entries_at(tensordict: TensorDictBase, prefix: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the entries of the level at ``prefix``; None if there are other classes than TensorDict above it."""
+    level: Any = tensordict
+    for name in prefix:
+        if type(level) is not TensorDict:
+            return None
+        level = entries(level).get(name)
+    return entries(level) if type(level) is TensorDict else None
 
 
 def _complete_terminated(level: dict[str, Any], names: tuple[str, ...]) -> bool:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
+from steppe.envs import row_access
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.done import Masks, any_done, complete_done
 from steppe.envs.env_attributes import EnvAttributes
 from steppe.envs.env_info import env_info_values
+from steppe.envs.masks import step as step_masks
 from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
-from steppe.envs.masks.step import partial_step, skipped_next, step_mask
 from steppe.envs.next_root import StepPlan, put_next
-from steppe.envs.row_access import check_rows, reset_at, step_at
 from steppe.envs.state import Unknown
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
@@ -91,7 +90,7 @@ class ResetAndStep(EnvAttributes):
                 return clear_masks(given, groups)
         memory = self.base_state.auto_reset
         if memory is not None and masks and memory.pending is not None:
-            fresh = memory.take(given, self)
+            fresh = memory.take(self)
         else:
             shown = given
             if masks_alone and given is not None:
@@ -127,17 +126,23 @@ class ResetAndStep(EnvAttributes):
         if fresh is given:
             raise SpecError(f"{type(self).__name__}._reset must return a new TensorDict, not the one it was given.")
         complete_done(fresh, groups, self.full_done_spec)
-        first = "reset" not in self.base_state.validated
-        expectation = self._expectation
-        expectation.adjust(fresh, "reset", first=first, casts=not self.run_type_checks)
+        self._adjust_and_validate(fresh, given, "reset")
         if not self.allow_done_after_reset:
             check_reset_done(fresh, groups, masks, type(self).__name__)
-        if first or self.run_type_checks:
-            validate(self, fresh, given, "reset")
-            self.base_state.validated.add("reset")
         if given is None:
             return fresh
         return merge_reset(given, fresh, groups, masks)
+
+    def _adjust_and_validate(self, data: TensorDictBase, given: TensorDictBase | None, what: str) -> None:
+        """Reshape and cast the data of a reset or step to the specs, and compare the first one with them."""
+        state = self.base_state
+        first = what not in state.validated
+        self._expectation.adjust(data, what, first=first, casts=not state.run_type_checks)
+        if first and what == "step":
+            self._find_extra_outputs(data)
+        if first or state.run_type_checks:
+            validate(self, data, given, what)
+            state.validated.add(what)
 
     def _with_env_info(self, tensordict: TensorDictBase | None, env_info: Any) -> TensorDictBase | None:
         if env_info is None:
@@ -184,14 +189,13 @@ class ResetAndStep(EnvAttributes):
         mask: Any = None if plain else tensordict.pop("_step", None)
         if mask is None:
             return put_next(tensordict, self._whole_step(tensordict))
-        return put_next(tensordict, partial_step(self, tensordict, step_mask(tensordict, mask)))
+        return put_next(tensordict, step_masks.partial_step(self, tensordict, step_masks.step_mask(tensordict, mask)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
         if rows is not None:
             return rows.step(tensordict)
-        expectation = self._expectation
-        expectation.check_action(tensordict)
+        self._expectation.check_action(tensordict)
         following = self._step(tensordict)
         if following is tensordict:
             raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
@@ -201,16 +205,8 @@ class ResetAndStep(EnvAttributes):
             state.undeclared.discard("reward")
             if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
                 self.assign_spec("reward", Composite({}, shape=self.batch_size))
-        first = "step" not in state.validated
-        if first:
-            expectation = self._expectation  # made anew if this step has shown that the environment has no reward
-        expectation.complete(following)
-        expectation.adjust(following, "step", first=first, casts=not self.run_type_checks)
-        if first:
-            self._find_extra_outputs(following)
-        if first or self.run_type_checks:
-            validate(self, following, tensordict, "step")
-            state.validated.add("step")
+        self._expectation.complete(following)
+        self._adjust_and_validate(following, tensordict, "step")
         if state.auto_reset is not None:
             following = state.auto_reset.keep(following, self)
         return following
@@ -318,38 +314,6 @@ class ResetAndStep(EnvAttributes):
         state.idle_loop = None
         state.changes += 1
 
-    # -- rows ---------------------------------------------------------------------------------------------------------
-
-    def step_at(self, tensordict: TensorDictBase, rows: object) -> TensorDictBase:
-        """Step some rows of the batch.
-
-        Args:
-            tensordict: ``[k]`` data with the actions of those rows.
-            rows: ``[k]`` int64, indices into a one-dimensional batch, each at most once; or a bool mask ``[B]``, or a
-                slice.
-
-        Returns:
-            ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not stepped.
-        """
-        return step_at(self, tensordict, rows)
-
-    def reset_at(self, tensordict: TensorDictBase | None, rows: object, *, env_info: Any = None) -> TensorDictBase:
-        """Reset some rows of the batch.
-
-        Args:
-            tensordict: ``[k]`` data of those rows, or None.
-            rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
-            env_info: ``[k]`` values that fit ``env_info_spec``.
-
-        Returns:
-            ``[k]`` data of the rows after their reset.
-        """
-        return reset_at(self, tensordict, rows, env_info=env_info)
-
-    def checked_rows(self, rows: object, what: str) -> torch.Tensor:
-        """Return rows of the batch as ``[k]`` int64, checked; ``what`` is the method called, for errors."""
-        return check_rows(self, rows, what)
-
     def note_use(self) -> None:
         """Note a use of the environment, so that a collector does not join the episodes before and after it.
 
@@ -357,20 +321,19 @@ class ResetAndStep(EnvAttributes):
         """
         self.base_state.uses.note()
 
-    # -- for environments that are made of others ---------------------------------------------------------------------
+    # -- methods that other modules define ----------------------------------------------------------------------------
 
-    def unstepped(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the ``next`` of rows that are not stepped: the values of the root, and rewards of 0."""
-        return skipped_next(self, tensordict)
+    step_at = row_access.step_at
+    reset_at = row_access.reset_at
+    checked_rows = row_access.checked_rows
+    unstepped = step_masks.unstepped
+    put_next = staticmethod(put_next)
+
+    # -- for environments that are made of others ---------------------------------------------------------------------
 
     def requested_masks(self, tensordict: TensorDictBase) -> Masks:
         """Return the ``"_reset"`` masks in ``tensordict``, by the prefix of their level."""
         return requested_masks(tensordict, self.done_groups)
-
-    @staticmethod
-    def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-        """Put ``following`` under ``"next"``, keep the other entries there, and return ``tensordict``."""
-        return put_next(tensordict, following)
 
     def is_validated(self, what: str) -> bool:
         """Return whether the data of the first ``"step"`` or ``"reset"`` has been compared with the specs."""
@@ -390,11 +353,7 @@ class ResetAndStep(EnvAttributes):
 
     @property
     def _expectation(self) -> Expectation:
-        return self.cached("expectation", self._make_expectation)
-
-    def _make_expectation(self) -> Expectation:
-        self._check_disjoint()
-        return Expectation(self)
+        return self.cached("expectation", lambda: Expectation(self))
 
     def specs_changed(self) -> None:
         super().specs_changed()

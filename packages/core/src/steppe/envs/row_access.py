@@ -16,11 +16,16 @@ from steppe.specs import CPU
 if TYPE_CHECKING:
     from steppe.envs.reset_and_step import ResetAndStep
 
-__all__ = ["check_rows", "full_width", "reset_at", "step_at"]
+__all__ = ["checked_rows", "full_width", "reset_at", "step_at"]
 
 
-def check_rows(env: ResetAndStep, rows: object, what: str) -> torch.Tensor:
-    """Return ``rows`` (numbers, a mask with an entry for each row, or a slice) as ``[k]`` int64.
+def checked_rows(env: ResetAndStep, rows: object, what: str) -> torch.Tensor:
+    """Return rows of the batch as ``[k]`` int64, checked.
+
+    Args:
+        env: the environment.
+        rows: numbers, a mask with an entry for each row, or a slice.
+        what: the method called, for errors.
 
     Raises:
         SpecError: the batch is not one-dimensional, or a row is out of range or named twice.
@@ -53,8 +58,19 @@ def _numbers(rows: object, n: int | None, what: str) -> torch.Tensor:
 
 
 def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: object) -> TensorDictBase:
-    """Step the rows ``rows``: scatter their data ``[k]`` to all rows, step with a ``"_step"`` mask, and gather."""
-    index = check_rows(env, rows, "step_at")
+    """Step some rows of the batch.
+
+    Args:
+        env: the environment.
+        tensordict: ``[k]`` data with the actions of those rows.
+        rows: ``[k]`` int64, indices into a one-dimensional batch, each at most once; or a bool mask ``[B]``, or a
+            slice.
+
+    Returns:
+        ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not stepped.
+    """
+    # The data is scattered to all rows, which are stepped with a "_step" mask.
+    index = checked_rows(env, rows, "step_at")
     if not env.batch_locked and not env.batch_size:
         return env.step(tensordict)
     env._expectation.check_action(tensordict, rows=index)
@@ -70,8 +86,18 @@ def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: object) -> Tens
 def reset_at(
     env: ResetAndStep, tensordict: TensorDictBase | None, rows: object, *, env_info: Any = None
 ) -> TensorDictBase:
-    """Reset the rows ``rows``: scatter their data ``[k]`` to all rows, reset with a ``"_reset"`` mask, and gather."""
-    index = check_rows(env, rows, "reset_at")
+    """Reset some rows of the batch.
+
+    Args:
+        env: the environment.
+        tensordict: ``[k]`` data of those rows, or None.
+        rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
+        env_info: ``[k]`` values that fit ``env_info_spec``.
+
+    Returns:
+        ``[k]`` data of the rows after their reset.
+    """
+    index = checked_rows(env, rows, "reset_at")
     if not env.batch_locked and not env.batch_size:
         return env.reset(tensordict, env_info=env_info)
     own = tensordict if tensordict is not None else TensorDict({}, batch_size=[index.numel()], device=env.device)

@@ -32,6 +32,7 @@ class Expectation:
     """
 
     def __init__(self, env: EnvAttributes) -> None:
+        env._check_disjoint()
         self.name = type(env).__name__
         self.batch_dims = len(env.batch_size)
         self.groups = env.done_groups
@@ -44,8 +45,6 @@ class Expectation:
         self._adjustments: dict[str, list[_Leaf]] = {}
         self._adjusts = not env.steps_others
         self._strict = False
-        # One set operation for each level shows whether all done entries are there, and none must be added.
-        self._done_levels = [(group.prefix, frozenset(group.names)) for group in self.groups]
 
     def _leaves(self, env: EnvAttributes, spec: Any) -> list[_Leaf]:
         found: list[_Leaf] = []
@@ -142,8 +141,7 @@ class Expectation:
                 f"{self.name}._step must return a TensorDict, found {type(following).__name__}. Write: return "
                 "TensorDict({...}, batch_size=self.batch_size)"
             )
-        if not all(_has_all(following, *level) for level in self._done_levels):
-            complete_done(following, self.groups, self.done_spec)
+        complete_done(following, self.groups, self.done_spec)
         lead = following.batch_size
         for key, shape, _ in self.rewards:
             reward = _entry(following, key)
@@ -172,16 +170,6 @@ def _entry(data: TensorDictBase, key: Any) -> Any:
             return data.get(key, None)
         found = entries(found).get(name)
     return found if type(found) is torch.Tensor else data.get(key, None)
-
-
-def _has_all(data: TensorDictBase, prefix: tuple[str, ...], names: frozenset[str]) -> bool:
-    """Return whether the level at ``prefix`` is a TensorDict with these entries."""
-    level: Any = data
-    for name in prefix:
-        if type(level) is not TensorDict:
-            return False
-        level = entries(level).get(name)
-    return type(level) is TensorDict and names <= entries(level).keys()
 
 
 def _holds(wanted: torch.dtype, found: torch.dtype) -> bool:

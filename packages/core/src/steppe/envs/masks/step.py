@@ -13,7 +13,7 @@ from steppe.specs import contains_lazy_spec
 if TYPE_CHECKING:
     from steppe.envs.reset_and_step import ResetAndStep
 
-__all__ = ["merge_rows", "partial_step", "skipped_next", "step_mask"]
+__all__ = ["merge_rows", "partial_step", "step_mask", "unstepped"]
 
 
 def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
@@ -33,10 +33,10 @@ def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
 def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
     """Return the ``next`` of a step in which only the rows are stepped whose ``mask``, ``[*B]`` bool, is True."""
     if not bool(mask.any()):
-        return skipped_next(env, tensordict)
+        return unstepped(env, tensordict)
     if bool(mask.all()):
         return env._whole_step(tensordict)
-    previous = skipped_next(env, tensordict)
+    previous = unstepped(env, tensordict)
     if not env.batch_locked and not env.batch_size:
         env._expectation.check_action(tensordict, acting=mask)
         stepped = env._whole_step(tensordict[mask])
@@ -52,8 +52,8 @@ def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tens
     return merged
 
 
-def skipped_next(env: ResetAndStep, tensordict: TensorDictBase) -> TensorDictBase:
-    """Return the ``next`` of rows that are not stepped: the values of the root if it has them, otherwise 0."""
+def unstepped(env: ResetAndStep, tensordict: TensorDictBase) -> TensorDictBase:
+    """Return the ``next`` of rows that are not stepped: the values of the root if it has them, and rewards of 0."""
     lead = tensordict.batch_size[: tensordict.batch_dims - len(env.batch_size)]
     following = tensordict.empty()
     for spec, keys in (
