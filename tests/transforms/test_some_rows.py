@@ -15,6 +15,7 @@ from steppe.transforms import (
     ActionDiscretizer,
     ActionScaling,
     CatFrames,
+    CatTensors,
     Compose,
     ConditionalPolicySwitch,
     DiscreteActionProjection,
@@ -22,11 +23,13 @@ from steppe.transforms import (
     NoopResetEnv,
     ObservationNorm,
     RandomTruncationTransform,
+    RewardClipping,
     RewardScaling,
     RewardSum,
     StepCounter,
     TargetReturn,
     TensorDictPrimer,
+    UnsqueezeTransform,
     VecNorm,
     gSDENoise,
 )
@@ -89,6 +92,9 @@ CASES: dict[str, tuple[Any, Any]] = {
     "counts and sums": (ArrayCountingEnv, lambda: Compose(StepCounter(9), RewardSum(), TargetReturn(8.0))),
     "frames": (ArrayCountingEnv, partial(CatFrames, 3, -1, ["observation"])),
     "statistics": (ArrayCountingEnv, VecNorm),
+    "reshaped": (ArrayCountingEnv, partial(UnsqueezeTransform, -1, in_keys=["observation"])),
+    "put together": (ArrayCountingEnv, lambda: Compose(RewardSum(), CatTensors(["observation", "episode_reward"]))),
+    "clipped": (ArrayCountingEnv, partial(RewardClipping, -0.125, 0.125)),
 }
 
 
@@ -109,14 +115,18 @@ def test_rows_by_number_are_the_rows_of_a_mask(name):
 
     some = by_number.step_at(first[rows].set("action", actions[rows]), rows)
     second.update({"action": actions, "_step": mask})
+    left = second[~mask].clone()
     every = by_mask.step_mdp(by_mask.step(second))
     found = by_number.step_mdp(some)
+    assert all(torch.equal(every[~mask][key], left[key]) for key in by_mask.observation_keys)
 
     assert set(found.keys()) <= set(every.keys())
     assert all(torch.equal(found[key], every[rows][key]) for key in found.keys(True, True) if key != "action")
 
     fresh = by_number.reset_at(found.exclude("action"), rows)
+    left = every[~mask].clone()
     every = by_mask.reset(every.set("_reset", mask.unsqueeze(-1)))
+    assert all(torch.equal(every[~mask][key], left[key]) for key in by_mask.observation_keys)
     assert all(torch.equal(fresh[key], every[rows][key]) for key in fresh.keys(True, True))
     for env in (by_number, by_mask):
         env.close()

@@ -7,37 +7,36 @@ from steppe.transforms import InitTracker, RewardSum, StepCounter, TensorDictPri
 from steppe_testing import TransformConformance
 
 
-class TestStepCounter(TransformConformance):
+class BesideAnObservation(TransformConformance):
+    """What is written beside an observation, which only an environment has."""
+
     input_spec = {"observation": Unbounded((3,))}
-    expected = {"step_count": (1,)}
     works_alone = False
+
+
+class TestStepCounter(BesideAnObservation):
+    expected = {"step_count": (1,)}
 
     def make_transform(self):
         return StepCounter(3)
 
 
-class TestInitTracker(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
+class TestInitTracker(BesideAnObservation):
     expected = {"is_init": (1,)}
-    works_alone = False
 
     def make_transform(self):
         return InitTracker()
 
 
-class TestRewardSum(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
+class TestRewardSum(BesideAnObservation):
     expected = {"episode_reward": (1,)}
-    works_alone = False
 
     def make_transform(self):
         return RewardSum()
 
 
-class TestTensorDictPrimer(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
+class TestTensorDictPrimer(BesideAnObservation):
     expected = {("rnn", "hidden"): (4,)}
-    works_alone = False
 
     def make_transform(self):
         return TensorDictPrimer({("rnn", "hidden"): Unbounded((4,))}, default_value=1.0)

@@ -17,49 +17,40 @@ from steppe_action import (
 from steppe_testing import TransformConformance
 
 
-class TestActionScaling(TransformConformance):
+class OfActions(TransformConformance):
+    """What an environment is given, beside an observation that stays."""
+
     input_spec = {"observation": Unbounded((3,))}
     expected = {"observation": (3,)}
-    action_spec = Bounded(torch.tensor([-2.0, 0.1]), torch.tensor([2.0, 0.7]))
     works_alone = False
+
+
+class TestActionScaling(OfActions):
+    action_spec = Bounded(torch.tensor([-2.0, 0.1]), torch.tensor([2.0, 0.7]))
 
     def make_transform(self):
         return ActionScaling()
 
 
-class TestActionDiscretizer(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
-
+class TestActionDiscretizer(OfActions):
     def make_transform(self):
         return ActionDiscretizer(torch.tensor([3, 5]))
 
 
-class TestRandomActionDiscretizer(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
-
+class TestRandomActionDiscretizer(OfActions):
     def make_transform(self):
         return ActionDiscretizer(4, sampling=ActionDiscretizer.SamplingStrategy.RANDOM, categorical=False)
 
 
-class TestDiscreteActionProjection(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
+class TestDiscreteActionProjection(OfActions):
     action_spec = OneHot(2)
-    works_alone = False
 
     def make_transform(self):
         return DiscreteActionProjection(2, 5)
 
 
-class TestFlattenAction(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
+class TestFlattenAction(OfActions):
     action_spec = Bounded(-1.0, 1.0, (2, 3))
-    works_alone = False
 
     def make_transform(self):
         return FlattenAction()
@@ -76,20 +67,14 @@ class TestActionMask(TransformConformance):
         return ActionMask()
 
 
-class TestMultiAction(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
+class TestMultiAction(OfActions):
     on_rows = False
 
     def make_transform(self):
         return MultiAction()
 
 
-class TestMultiActionOfTheLastReward(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
+class TestMultiActionOfTheLastReward(OfActions):
     on_rows = False
 
     def make_transform(self):
@@ -104,10 +89,6 @@ def stays(data):
     return data.set("action", torch.zeros(*data.batch_size, 2))
 
 
-class TestConditionalPolicySwitch(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
-
+class TestConditionalPolicySwitch(OfActions):
     def make_transform(self):
         return ConditionalPolicySwitch(stays, positive)

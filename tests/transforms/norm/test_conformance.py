@@ -11,17 +11,19 @@ from steppe_testing import TransformConformance
 SPEC = {"observation": Bounded(-1, 3, (4,))}
 
 
-class TestObservationNorm(TransformConformance):
+class OfAVector(TransformConformance):
+    """A bounded vector that becomes one without bounds, or with others."""
+
     input_spec = SPEC
     expected = {"observation": (4,)}
 
+
+class TestObservationNorm(OfAVector):
     def make_transform(self):
         return ObservationNorm(torch.arange(4.0), torch.tensor(2.0), ["observation"], standard_normal=True)
 
 
-class TestInvertedObservationNorm(TransformConformance):
-    input_spec = SPEC
-    expected = {"observation": (4,)}
+class TestInvertedObservationNorm(OfAVector):
     invertible = True
 
     def make_transform(self):
@@ -36,11 +38,8 @@ class TestRewardScaling(TransformConformance):
         return RewardScaling(1.0, 0.5)
 
 
-class TestVecNorm(TransformConformance):
+class TestVecNorm(OfAVector):
     """Frozen: batches inside and outside count in another order, TestCountingVecNorm has the rest."""
-
-    input_spec = SPEC
-    expected = {"observation": (4,)}
 
     def make_transform(self):
         norm = VecNorm(["observation"])
@@ -54,33 +53,26 @@ class TestVecNorm(TransformConformance):
         return norm.freeze()
 
 
-class TestCountingVecNorm(TransformConformance):
+class TestCountingVecNorm(OfAVector):
     """Counting, wherever one environment, or one batch, counts its steps in one order."""
 
-    input_spec = SPEC
-    expected = {"observation": (4,)}
     for_each_row = False
 
     def make_transform(self):
         return VecNorm(["observation"])
 
 
-class TestCountingVecNormV2(TransformConformance):
+class TestCountingVecNormV2(OfAVector):
     """The same of moving averages."""
 
-    input_spec = SPEC
-    expected = {"observation": (4,)}
     for_each_row = False
 
     def make_transform(self):
         return VecNormV2(["observation"], reduce_batch_dims=True)
 
 
-class TestVecNormV2(TransformConformance):
+class TestVecNormV2(OfAVector):
     """Frozen likewise."""
-
-    input_spec = SPEC
-    expected = {"observation": (4,)}
 
     def make_transform(self):
         norm = VecNormV2(["observation"], reduce_batch_dims=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from steppe import Bounded, SerialEnv, TransformedEnv, Unbounded, check_env_specs
+from steppe import Bounded, TransformedEnv, Unbounded, check_env_specs
 from steppe.errors import SpecError
 from steppe_reward import RewardClipping
 from steppe_testing import ArrayDataEnv, MultiAgentCountingEnv
@@ -92,19 +92,6 @@ def test_other_keys_keep_the_reward_of_the_environment():
 
     assert torch.equal(data["clipped"], data["reward"].clamp(-0.1, 0.1))
     assert "clipped" in env.reward_keys
-
-
-def test_a_partial_step_leaves_the_other_row_alone():
-    env = TransformedEnv(
-        SerialEnv(2, lambda: ArrayDataEnv({"observation": Unbounded((2,))})), RewardClipping(-0.125, 0.125)
-    )
-    td = env.rand_action(env.reset()).set("_step", torch.tensor([False, True]))
-
-    reward = env.step(td)["next", "reward"]
-
-    assert reward[0].item() == 0
-    assert 0 < reward[1].abs().item() <= 0.125
-    env.close()
 
 
 @pytest.mark.parametrize(

@@ -19,27 +19,28 @@ from steppe_testing import TransformConformance
 OBSERVATION = {"observation": Unbounded((3,))}
 
 
-class TestRewardClipping(TransformConformance):
+class OfRewards(TransformConformance):
+    """A reward, beside an observation that stays."""
+
     input_spec = OBSERVATION
     expected = {"observation": (3,)}
+
+
+class TestRewardClipping(OfRewards):
     reward_spec = Unbounded((2,))
 
     def make_transform(self) -> Transform:
         return RewardClipping(-0.5, 0.25)
 
 
-class TestBinarizeReward(TransformConformance):
-    input_spec = OBSERVATION
-    expected = {"observation": (3,)}
+class TestBinarizeReward(OfRewards):
     reward_spec = Unbounded((1,), dtype=torch.float64)
 
     def make_transform(self) -> Transform:
         return BinarizeReward()
 
 
-class TestLineariseRewards(TransformConformance):
-    input_spec = OBSERVATION
-    expected = {"observation": (3,)}
+class TestLineariseRewards(OfRewards):
     reward_spec = Bounded(-1.0, 2.0, (3,))
 
     def make_transform(self) -> Transform:

@@ -66,20 +66,6 @@ def test_in_a_batch_each_row_has_its_own_target(batch, inside):
             assert data["next", "target_return"][row, t].item() == expected
 
 
-def test_partial_steps_and_resets_leave_the_other_row_alone():
-    env = TransformedEnv(SerialEnv(2, lambda: ArrayDataEnv(OBSERVATION)), TargetReturn(10.0))
-    td = env.reset()
-    td["target_return"] = torch.tensor([[5.0], [7.0]])
-
-    stepped = env.step(env.rand_action(td.clone()).set("_step", torch.tensor([True, False])))
-    fresh = env.reset(td.clone().set("_reset", torch.tensor([[True], [False]])))
-
-    assert stepped["next", "target_return"][0] == 5.0 - stepped["next", "reward"][0]
-    assert stepped["next", "target_return"][1] == 7.0
-    assert fresh["target_return"].tolist() == [[10.0], [7.0]]
-    env.close()
-
-
 def test_agents_of_a_group_have_a_target_each():
     env = TransformedEnv(MultiAgentCountingEnv(2, action="continuous"), TargetReturn(4.0))
     check_env_specs(env)

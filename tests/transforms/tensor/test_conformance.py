@@ -121,33 +121,29 @@ class TestExpandAs(TransformConformance):
         return ExpandAs("a", "b", "wide")
 
 
-class TestClipTransform(TransformConformance):
+class OfAVector(TransformConformance):
+    """A vector that stays one."""
+
     input_spec = VECTOR
     expected = {"observation": (3,)}
 
+
+class TestClipTransform(OfAVector):
     def make_transform(self) -> Transform:
         return ClipTransform(["observation"], in_keys_inv=["action"], low=-0.25, high=0.5)
 
 
-class TestSignTransform(TransformConformance):
-    input_spec = VECTOR
-    expected = {"observation": (3,)}
-
+class TestSignTransform(OfAVector):
     def make_transform(self) -> Transform:
         return SignTransform(["observation", "reward"], in_keys_inv=["action"])
 
 
-class TestFiniteTensorDictCheck(TransformConformance):
-    input_spec = VECTOR
-    expected = {"observation": (3,)}
-
+class TestFiniteTensorDictCheck(OfAVector):
     def make_transform(self) -> Transform:
         return FiniteTensorDictCheck()
 
 
-class TestPinMemoryTransform(TransformConformance):
-    input_spec = VECTOR
-    expected = {"observation": (3,)}
+class TestPinMemoryTransform(OfAVector):
     on_rows = not torch.cuda.is_available()
 
     def make_transform(self) -> Transform:
@@ -247,17 +243,12 @@ class TestExcludeTransform(TransformConformance):
         return ExcludeTransform(("group", "noise"))
 
 
-class TestRemoveEmptySpecs(TransformConformance):
-    input_spec = VECTOR
-    expected = {"observation": (3,)}
-
+class TestRemoveEmptySpecs(OfAVector):
     def make_transform(self) -> Transform:
         return RemoveEmptySpecs()
 
 
-class TestDeviceCastTransform(TransformConformance):
-    input_spec = VECTOR
-    expected = {"observation": (3,)}
+class TestDeviceCastTransform(OfAVector):
     on_rows = False
 
     def make_transform(self) -> Transform:

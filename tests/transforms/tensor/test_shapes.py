@@ -139,23 +139,6 @@ def test_rewards_of_groups_of_agents():
     assert env.full_reward_spec["agents", "reward"].shape == (3,)
 
 
-def test_rows_that_are_not_stepped_or_reset_stay():
-    env = TransformedEnv(
-        SerialEnv(2, lambda: ArrayDataEnv({"x": Unbounded((3,))})), UnsqueezeTransform(-1, in_keys=["x"])
-    )
-    td = env.reset()
-    before = td["x"].clone()
-
-    stepped = env.step(env.rand_action(td.clone()).set("_step", torch.tensor([True, False])))["next", "x"]
-    fresh = env.reset(td.clone().set("_reset", torch.tensor([[False], [True]])))["x"]
-
-    assert stepped.shape == fresh.shape == (2, 3, 1)
-    assert not torch.equal(stepped[0], before[0])
-    assert torch.equal(stepped[1], before[1])
-    assert torch.equal(fresh[0], before[0])
-    env.close()
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [

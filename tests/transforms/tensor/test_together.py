@@ -91,17 +91,6 @@ def test_states_stay_for_the_next_step():
     assert torch.equal(data["observation_vector"][:, 3:], data["episode_reward"])
 
 
-def test_rows_that_are_not_stepped_stay():
-    env = TransformedEnv(SerialEnv(2, lambda: ArrayDataEnv(VECTORS)), CatTensors())
-    td = env.reset()
-
-    after = env.step(env.rand_action(td.clone()).set("_step", torch.tensor([True, False])))["next"]
-
-    assert not torch.equal(after["observation_vector"][0], td["observation_vector"][0])
-    assert torch.equal(after["observation_vector"][1], td["observation_vector"][1])
-    env.close()
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

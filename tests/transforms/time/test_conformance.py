@@ -42,39 +42,32 @@ def low(data):
     return data["observation"][..., 0] < -0.5
 
 
-class TestConditionalSkip(TransformConformance):
+class OfEpisodes(TransformConformance):
+    """An observation of an episode, which only an environment has."""
+
     input_spec = {"observation": Unbounded((3,))}
     expected = {"observation": (3,)}
     works_alone = False
+
+
+class TestConditionalSkip(OfEpisodes):
     on_rows = False
 
     def make_transform(self):
         return ConditionalSkip(low)
 
 
-class TestTimeMaxPool(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
-
+class TestTimeMaxPool(OfEpisodes):
     def make_transform(self):
         return TimeMaxPool(T=3)
 
 
-class TestFrameSkipTransform(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
-
+class TestFrameSkipTransform(OfEpisodes):
     def make_transform(self):
         return FrameSkipTransform(2)
 
 
-class TestNoopResetEnv(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
-
+class TestNoopResetEnv(OfEpisodes):
     def make_transform(self):
         return NoopResetEnv(3)
 
@@ -102,11 +95,7 @@ def far(data):
     return data["observation"][..., 0] > 0.8
 
 
-class TestTerminateTransform(TransformConformance):
-    input_spec = {"observation": Unbounded((3,))}
-    expected = {"observation": (3,)}
-    works_alone = False
-
+class TestTerminateTransform(OfEpisodes):
     def make_transform(self):
         return TerminateTransform(far)
 

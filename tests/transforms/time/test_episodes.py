@@ -261,11 +261,13 @@ def test_agents_are_terminated_with_the_root():
     assert following["agents", "terminated"].all()
 
 
-def test_a_condition_of_another_shape_is_refused():
-    env = TransformedEnv(CountingEnv(4), TerminateTransform(lambda td: torch.ones(3, 2, dtype=torch.bool)))
+@EACH_BASE
+@pytest.mark.parametrize("use", [lambda env: env.rollout(1), lambda env: env.step(env.rand_action(env.reset()))])
+def test_a_condition_of_another_shape_is_refused(use, base):
+    env = TransformedEnv(base(4), TerminateTransform(lambda td: torch.ones(3, 2, dtype=torch.bool)))
 
     with pytest.raises(SpecError, match=r"broadcasts to \(1,\) from the front; found one of shape \(3, 2\)"):
-        env.rollout(1)
+        use(env)
 
 
 # -- gSDENoise -------------------------------------------------------------------------------------------------------

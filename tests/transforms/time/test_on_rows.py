@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from steppe import TransformedEnv
-from steppe.errors import SpecError
 from steppe.transforms import Compose, StepCounter, Transform
 from steppe_testing import ArrayCountingEnv
 from steppe_time import TerminateTransform, gSDENoise
@@ -153,12 +152,6 @@ def test_an_error_of_a_condition_names_the_transform():
         with pytest.raises(ValueError, match="no such thing") as caught:
             call()
         assert any("TerminateTransform" in note for note in caught.value.__notes__)
-
-
-def test_a_condition_of_another_shape_is_refused_in_a_step():
-    env = TransformedEnv(ArrayCountingEnv(4), TerminateTransform(lambda td: torch.ones(3, 2, dtype=torch.bool)))
-    with pytest.raises(SpecError, match=r"broadcasts to \(1,\) from the front; found one of shape \(3, 2\)"):
-        env.step(env.rand_action(env.reset()))
 
 
 def test_a_subclass_that_writes_its_own_step_is_followed():
