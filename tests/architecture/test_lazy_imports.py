@@ -69,5 +69,13 @@ def test_a_plugin_module_imports_with_torch_and_its_library_blocked(package: Pac
     assert loaded & HEAVY == set()
 
 
-def test_reading_a_light_name_of_steppe_loads_no_torch():
-    assert loaded_after("from steppe import make_env, list_plugins, set_gym_backend, hookimpl") & HEAVY == set()
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from steppe import make_env, list_plugins, set_gym_backend, hookimpl",
+        "import steppe; steppe.list_plugins()",
+        "import steppe\ntry:\n    steppe.EnvBse\nexcept AttributeError as error:\n    assert 'EnvBse' in str(error)",
+    ],
+)
+def test_reading_a_light_or_unknown_name_of_steppe_loads_no_torch(code):
+    assert loaded_after(code) & (HEAVY | {"rich", "cloudpickle"}) == set()

@@ -42,18 +42,13 @@ def acme(fake_dist, registry):
     return write
 
 
-def test_malformed_id(gym, vmas):
+@pytest.mark.parametrize("installed", [True, False])
+def test_malformed_id(request, registry, installed):
+    if installed:
+        request.getfixturevalue("gym"), request.getfixturevalue("vmas")
     expected = (
         "'Pendulum-v1' is not an environment id. Write 'namespace:name', for example 'gym:Pendulum-v1'. "
-        "Installed namespaces: gym, vmas."
-    )
-    assert text_of(errors.EnvIdError, "Pendulum-v1") == expected
-
-
-def test_malformed_id_with_nothing_installed(registry):
-    expected = (
-        "'Pendulum-v1' is not an environment id. Write 'namespace:name', for example 'gym:Pendulum-v1'. "
-        "Installed namespaces: none."
+        f"Installed namespaces: {'gym, vmas' if installed else 'none'}."
     )
     assert text_of(errors.EnvIdError, "Pendulum-v1") == expected
 
@@ -100,15 +95,6 @@ def test_library_missing(vmas):
         "Plugin 'vmas' (steppe-vmas 0.1.0) needs vmas>=1.3,<2, which is not installed: pip install 'vmas>=1.3,<2'."
     )
     assert text_of(errors.LibraryMissing, "vmas:balance") == expected
-
-
-def test_two_libraries_missing(acme):
-    acme("", requires=["acme-engine>=3", "acme-assets"])
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) needs acme-engine>=3 and acme-assets, which are not installed: "
-        "pip install 'acme-engine>=3' 'acme-assets'."
-    )
-    assert text_of(errors.LibraryMissing, "acme:a") == expected
 
 
 @pytest.mark.parametrize(
@@ -162,47 +148,85 @@ def test_version_of_the_only_alternative_unsupported(registry, fake_dist):
     assert text_of(errors.LibraryVersionError, "gym:Pendulum-v1") == expected
 
 
-def test_written_for_a_newer_steppe(acme):
-    acme("raise AssertionError('imported')", requires=["steppe>=0.9"])
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) was written for steppe>=0.9, but steppe 0.1.0 is running: "
-        "pip install -U 'steppe>=0.9', or an acme-sim made for 0.1."
-    )
-    assert text_of(errors.PluginIncompatible, "acme:a") == expected
+HOOK = "from steppe import hookimpl\n\n@hookimpl\n"
+WRITTEN = "Plugin 'acme' (acme-sim 2.1) was written for steppe"
+UNFIT = "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: "
+#: What the plugin's file holds, other arguments of the package, the error, and its text.
+MESSAGES = {
+    "two libraries missing": (
+        "",
+        {"requires": ["acme-engine>=3", "acme-assets"]},
+        errors.LibraryMissing,
+        "Plugin 'acme' (acme-sim 2.1) needs acme-engine>=3 and acme-assets, which are not installed: "
+        "pip install 'acme-engine>=3' 'acme-assets'.",
+    ),
+    "for a newer steppe": (
+        "raise AssertionError('imported')",
+        {"requires": ["steppe>=0.9"]},
+        errors.PluginIncompatible,
+        f"{WRITTEN}>=0.9, but steppe 0.1.0 is running: pip install -U 'steppe>=0.9', or an acme-sim made for 0.1.",
+    ),
+    "for an older steppe": (
+        "raise AssertionError('imported')",
+        {"requires": ["steppe<0.1,>=0.0.5"]},
+        errors.PluginIncompatible,
+        f"{WRITTEN}>=0.0.5,<0.1, but steppe 0.1.0 is running: "
+        "pip install -U acme-sim, or pip install 'steppe>=0.0.5,<0.1'.",
+    ),
+    "an unknown argument": (
+        f"{HOOK}def steppe_make_env(name, render):\n    pass\n",
+        {},
+        errors.PluginIncompatible,
+        f"{UNFIT}steppe_make_env takes (name, kwargs), the plugin's function takes 'render' (acme_sim/plugin.py:3).",
+    ),
+    "an unknown hook": (
+        f"{HOOK}def steppe_make_envs(name):\n    pass\n",
+        {},
+        errors.PluginIncompatible,
+        f"{UNFIT}there is no hook 'steppe_make_envs'; did you mean 'steppe_make_env'? (acme_sim/plugin.py:3).",
+    ),
+    "without its one necessary hook": (
+        "",
+        {},
+        errors.PluginIncompatible,
+        f"{UNFIT}it has no steppe_make_env. Write @hookimpl, def steppe_make_env(name, kwargs).",
+    ),
+    "a missing import of its own": (
+        "\nimport acme_engine\n",
+        {},
+        errors.PluginBroken,
+        "Plugin 'acme' (acme-sim 2.1, acme_sim.plugin) failed to import: "
+        "ModuleNotFoundError: No module named 'acme_engine' (acme_sim/plugin.py:2). "
+        "Other plugins still work. Hide it with STEPPE_DISABLE_PLUGINS=acme.",
+    ),
+    "an entry point to nothing": (
+        "",
+        {"target": "acme_sim.plugn"},
+        errors.PluginBroken,
+        "Plugin 'acme' (acme-sim 2.1) names the module 'acme_sim.plugn', which does not exist: "
+        "its package metadata is wrong.",
+    ),
+    "an entry point to a missing attribute": (
+        "",
+        {"target": "acme_sim.plugin:hooks"},
+        errors.PluginBroken,
+        "Plugin 'acme' (acme-sim 2.1) names 'hooks' of 'acme_sim.plugin', which has none: "
+        "its package metadata is wrong.",
+    ),
+    "a plugin that makes nothing": (
+        f"{HOOK}def steppe_make_env(name):\n    pass\n",
+        {},
+        errors.PluginError,
+        "Plugin 'acme' (acme-sim 2.1) made no environment for 'a': steppe_make_env returned None. Write: return env",
+    ),
+}
 
 
-def test_written_for_an_older_steppe(acme):
-    acme("raise AssertionError('imported')", requires=["steppe<0.1,>=0.0.5"])
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) was written for steppe>=0.0.5,<0.1, but steppe 0.1.0 is running: "
-        "pip install -U acme-sim, or pip install 'steppe>=0.0.5,<0.1'."
-    )
-    assert text_of(errors.PluginIncompatible, "acme:a") == expected
+@pytest.mark.parametrize(("source", "package", "error", "expected"), MESSAGES.values(), ids=MESSAGES.keys())
+def test_a_plugin_that_cannot_be_used_says_why(acme, source, package, error, expected):
+    acme(source, **package)
 
-
-def test_hook_with_an_argument_that_does_not_exist(acme):
-    acme("from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name, render):\n    pass\n")
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: steppe_make_env takes (name, kwargs), "
-        "the plugin's function takes 'render' (acme_sim/plugin.py:3)."
-    )
-    assert text_of(errors.PluginIncompatible, "acme:a") == expected
-
-
-def test_hook_that_does_not_exist(acme):
-    acme("from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_envs(name):\n    pass\n")
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: there is no hook 'steppe_make_envs'; "
-        "did you mean 'steppe_make_env'? (acme_sim/plugin.py:3)."
-    )
-    assert text_of(errors.PluginIncompatible, "acme:a") == expected
-
-
-def test_plugin_without_its_one_necessary_hook(acme):
-    acme("")
-    expected = "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: it has no steppe_make_env. Write "
-    expected += "@hookimpl, def steppe_make_env(name, kwargs)."
-    assert text_of(errors.PluginIncompatible, "acme:a") == expected
+    assert text_of(error, "acme:a") == expected
 
 
 def test_broken(acme):
@@ -216,39 +240,11 @@ def test_broken(acme):
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_broken_by_a_missing_import_of_its_own(acme):
-    acme("\nimport acme_engine\n")
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1, acme_sim.plugin) failed to import: "
-        "ModuleNotFoundError: No module named 'acme_engine' (acme_sim/plugin.py:2). "
-        "Other plugins still work. Hide it with STEPPE_DISABLE_PLUGINS=acme."
-    )
-    assert text_of(errors.PluginBroken, "acme:a") == expected
-
-
 def test_broken_by_a_syntax_error(acme):
     acme("x = 1\ndef\n")
     text = text_of(errors.PluginBroken, "acme:a")
     assert "SyntaxError" in text
     assert "(acme_sim/plugin.py:2)" in text
-
-
-def test_entry_point_to_nothing(acme):
-    acme("", target="acme_sim.plugn")
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) names the module 'acme_sim.plugn', which does not exist: "
-        "its package metadata is wrong."
-    )
-    assert text_of(errors.PluginBroken, "acme:a") == expected
-
-
-def test_entry_point_to_a_missing_attribute(acme):
-    acme("", target="acme_sim.plugin:hooks")
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) names 'hooks' of 'acme_sim.plugin', which has none: "
-        "its package metadata is wrong."
-    )
-    assert text_of(errors.PluginBroken, "acme:a") == expected
 
 
 def test_requirement_that_cannot_be_read(acme):
@@ -278,24 +274,11 @@ def test_conflict_of_three(registry, fake_dist):
     assert text_of(errors.PluginConflict, "gym:Pendulum-v1") == expected
 
 
-def test_blocked(vmas, monkeypatch):
-    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "vmas")
-    expected = "Plugin 'vmas' is installed (steppe-vmas 0.1.0) but hidden by STEPPE_DISABLE_PLUGINS=vmas."
+@pytest.mark.parametrize(("variable", "value"), [("STEPPE_DISABLE_PLUGINS", "vmas"), ("STEPPE_PLUGINS", "gym")])
+def test_a_hidden_plugin_names_what_hides_it(vmas, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    expected = f"Plugin 'vmas' is installed (steppe-vmas 0.1.0) but hidden by {variable}={value}."
     assert text_of(errors.PluginBlocked, "vmas:balance") == expected
-
-
-def test_hidden_by_the_list_of_what_to_use(vmas, monkeypatch):
-    monkeypatch.setenv("STEPPE_PLUGINS", "gym")
-    expected = "Plugin 'vmas' is installed (steppe-vmas 0.1.0) but hidden by STEPPE_PLUGINS=gym."
-    assert text_of(errors.PluginBlocked, "vmas:balance") == expected
-
-
-def test_plugin_that_makes_nothing(acme):
-    acme("from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name):\n    pass\n")
-    expected = (
-        "Plugin 'acme' (acme-sim 2.1) made no environment for 'a': steppe_make_env returned None. Write: return env"
-    )
-    assert text_of(errors.PluginError, "acme:a") == expected
 
 
 def test_the_traceback_of_a_broken_plugin_shows_its_own_line(acme):

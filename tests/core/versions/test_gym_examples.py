@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from steppe.versions import gym_backend, implement_for, set_gym_backend
+from steppe.versions import gym_backend, set_gym_backend
 from tests.limits import CHILD
 
 gym = pytest.importorskip("gym")
@@ -55,40 +55,6 @@ def test_set_holds_for_the_process():
     set_gym_backend("gym").set()
 
     assert gym_backend() is gym
-
-
-def test_one_function_for_two_versions():
-    @implement_for("gym", None, "0.26.0")
-    def fun():
-        return 0
-
-    @implement_for("gym", "0.26.0", None)
-    def fun():
-        return 1
-
-    assert fun() == 1
-    with set_gym_backend("gymnasium"):
-        assert fun() == 1
-
-
-def test_one_function_for_two_libraries():
-    @implement_for("gym")
-    def spaces():
-        return gym.spaces
-
-    @implement_for("gymnasium")
-    def spaces():
-        return gymnasium.spaces
-
-    with set_gym_backend("gym"):
-        assert spaces() is gym.spaces
-    with set_gym_backend("gymnasium"):
-        assert spaces() is gymnasium.spaces
-
-
-def test_an_unknown_backend_is_named():
-    with pytest.raises(ValueError, match=r"'gymnasum' is not a backend .* Did you mean 'gymnasium'\?"):
-        set_gym_backend("gymnasum")
 
 
 def test_choosing_imports_no_library():

@@ -36,13 +36,6 @@ def test_the_backend_decides_which_library_makes_it(gym):
     assert root_of(env2._env.env.env) == "gym"
 
 
-def test_submodules_of_the_backend(gym):
-    with set_gym_backend("gym"):
-        assert gym_backend("wrappers") is gym.wrappers
-    with set_gym_backend("gymnasium"):
-        assert gym_backend("wrappers") is gymnasium.wrappers
-
-
 def test_a_decorator_chooses_for_a_function(gym):
     @set_gym_backend("gym")
     def make():
@@ -89,32 +82,6 @@ def test_two_threads_have_two_backends_at_once(gym):
     for thread in threads:
         thread.join(CHILD)
     assert found == {"gym": "gym", "gymnasium": "gymnasium"}
-
-
-def test_an_environment_that_resets_itself(gym):
-    class AutoResettingGymEnv(GymEnv):
-        def _step(self, tensordict):
-            tensordict = super()._step(tensordict)
-            if tensordict["done"].any():
-                td_reset = super().reset()
-                tensordict.update(td_reset.exclude(*self.done_keys))
-            return tensordict
-
-        def _reset(self, tensordict=None):
-            if tensordict is not None and "_reset" in tensordict:
-                return tensordict.copy()
-            return super()._reset(tensordict)
-
-    with set_gym_backend("gym"):
-        env = AutoResettingGymEnv("CartPole-v1", auto_reset=True, auto_reset_replace=True)
-        env.set_seed(0)
-        data = env.rollout(30, break_when_any_done=False)
-
-    done = data["next", "done"].squeeze()
-    assert 0 < done.sum() < 5
-    last, following = data["next", "observation"][:-1][done[:-1]], data["observation"][1:][done[:-1]]
-    assert last.isnan().all()
-    assert (following.abs() <= 0.05).all()  # where CartPole begins
 
 
 def test_pickled_environments_keep_their_library(gym):

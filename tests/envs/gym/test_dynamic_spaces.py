@@ -16,29 +16,9 @@ from steppe.envs import check_env_specs  # noqa: E402
 from steppe.errors import NotSupported  # noqa: E402
 from steppe.specs import NonTensor  # noqa: E402
 from steppe_gym import GymWrapper, space_to_spec  # noqa: E402
+from tests.envs.gym.echo import Echo  # noqa: E402
 
 BOX = spaces.Box(0, 1, (2,))
-
-
-class Echo(gymnasium.Env):
-    """Returns samples of its observation space, and remembers them and the actions it was given."""
-
-    def __init__(self, observation, action=None):
-        self.observation_space = observation
-        self.action_space = action or spaces.Discrete(2)
-        self.actions, self.shown = [], []
-
-    def _show(self):
-        self.shown.append(self.observation_space.sample())
-        return self.shown[-1]
-
-    def reset(self, *, seed=None, options=None):
-        return self._show(), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        self.actions.append(action)
-        return self._show(), 1.0, False, False, {}
 
 
 @pytest.mark.parametrize("categorical", [False, True])

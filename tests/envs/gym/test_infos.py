@@ -69,28 +69,25 @@ def test_missing_keys_are_zero_and_said():
     assert reader.missing == {"bonus"}
 
 
+class Doubling:
+    """A reader of one's own."""
+
+    info_spec = {"double": Unbounded((1,), dtype=torch.int64)}
+
+    def __call__(self, info, tensordict):
+        return tensordict.set("double", torch.tensor([2 * info.get("count", 0)]))
+
+
 def test_a_reader_of_one_s_own_takes_the_tensordict_path():
-    class Reader:
-        info_spec = {"double": Unbounded((1,), dtype=torch.int64)}
-
-        def __call__(self, info, tensordict):
-            return tensordict.set("double", torch.tensor([2 * info.get("count", 0)]))
-
     env = GymWrapper(Informed())
-    env.set_info_dict_reader(Reader())
+    env.set_info_dict_reader(Doubling())
     assert env.row_writer is None
     assert env.rollout(3)["next", "double"].flatten().tolist() == [2, 4, 6]
 
 
 def test_a_reader_of_one_s_own_reads_each_row_of_a_batch():
-    class Reader:
-        info_spec = {"double": Unbounded((1,), dtype=torch.int64)}
-
-        def __call__(self, info, tensordict):
-            return tensordict.set("double", torch.tensor([2 * info.get("count", 0)]))
-
     env = GymWrapper(gymnasium.vector.SyncVectorEnv([Informed, partial(Informed, 2)]))
-    env.set_info_dict_reader(Reader())
+    env.set_info_dict_reader(Doubling())
     data = env.rollout(4, break_when_any_done=False)
 
     assert data["next", "double"].squeeze(-1).tolist() == [[2, 4, 6, 8], [2, 4, 2, 4]]

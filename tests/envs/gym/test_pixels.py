@@ -12,7 +12,6 @@ import torch
 
 gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
 
-from steppe.envs import check_env_specs  # noqa: E402
 from steppe.errors import NotSupported  # noqa: E402
 from steppe_gym import GymEnv, GymWrapper  # noqa: E402
 from tests.forked import python  # noqa: E402
@@ -57,24 +56,11 @@ def test_frames_are_the_library_s_own(name):
     env.close()
 
 
-def test_pixels_beside_the_observation():
-    env = GymEnv("CartPole-v1", from_pixels=True, pixels_only=False)
-
-    assert sorted(env.observation_keys) == ["observation", "pixels"]
-    check_env_specs(env)
-
-
 def test_pixels_of_a_batch():
     env = GymEnv("CartPole-v1", 2, from_pixels=True)
     data = env.rollout(2)
 
     assert data["next", "pixels"].shape == (2, 2, 400, 600, 3)
-
-
-def test_a_wrapped_environment_with_pixels():
-    env = GymWrapper(gymnasium.make("CartPole-v1", render_mode="rgb_array"), from_pixels=True)
-
-    assert env.reset()["pixels"].any()
 
 
 def test_an_environment_made_without_render_mode_is_refused():

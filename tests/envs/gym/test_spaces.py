@@ -26,31 +26,9 @@ from steppe.specs import (  # noqa: E402
     Unbounded,
 )
 from steppe_gym import GymWrapper, register_gym_spec_conversion, space_to_spec  # noqa: E402
+from tests.envs.gym.echo import Echo  # noqa: E402
 from tests.forked import python  # noqa: E402
 from tests.limits import CHILD  # noqa: E402
-
-
-class Echo(gymnasium.Env):
-    """Returns samples of its observation space, and remembers the actions it was given."""
-
-    def __init__(self, observation, action=None):
-        self.observation_space = observation
-        self.action_space = action or spaces.Discrete(2)
-        self.actions, self.shown = [], []
-
-    def _show(self):
-        self.shown.append(self.observation_space.sample())
-        return self.shown[-1]
-
-    def reset(self, *, seed=None, options=None):
-        if seed is not None:
-            self.observation_space.seed(seed)
-        return self._show(), {}
-
-    def step(self, action):
-        self.actions.append(action)
-        assert self.action_space.contains(action), action
-        return self._show(), 1.0, len(self.actions) >= 5, False, {}
 
 
 @pytest.mark.parametrize(

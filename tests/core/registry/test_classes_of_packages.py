@@ -1,0 +1,224 @@
+"""Classes of other packages, of each kind that entry points name: found, listed, refused with what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+import steppe
+import steppe.loggers
+from steppe import errors
+from steppe.registry import (
+    find_collector,
+    find_env_class,
+    find_logger,
+    find_transform,
+    list_collectors,
+    list_env_classes,
+    list_loggers,
+    list_plugins,
+    list_transforms,
+)
+
+
+class Kind(NamedTuple):
+    """A kind of classes: how they are found, and a name that the registry knows of a package that is not installed."""
+
+    name: str
+    noun: str
+    group: str
+    find: Callable[..., Any]
+    listed: Callable[[], list[str]]
+    known: str
+    package: str
+    error: type[Exception]
+    module: str
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "collector", "class", "steppe.collectors", find_collector, list_collectors,
+            "Herd", "steppe-herd", errors.CollectorNotFound, "steppe.collectors",
+        ),
+        Kind(
+            "env class", "class", "steppe.env_classes", find_env_class, list_env_classes,
+            "Den", "steppe-den", errors.EnvClassNotFound, "steppe.envs",
+        ),
+        Kind(
+            "logger", "logger", "steppe.loggers", find_logger, list_loggers,
+            "StoneLogger", "steppe-quarry", errors.LoggerNotFound, "steppe.loggers",
+        ),
+        Kind(
+            "transform", "transform", "steppe.transforms", find_transform, list_transforms,
+            "Resize", "steppe-vision", errors.TransformNotFound, "steppe.transforms",
+        ),
+    )
+}  # fmt: skip
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+def kind(request, registry) -> Kind:
+    return request.param
+
+
+@pytest.fixture
+def own(kind, fake_dist):
+    """A package with two names of the kind, of which one is no class."""
+    names = {"OwnLogger": "fake_own:OwnLogger", "Blur": "fake_own:Blur"}
+    source = "class OwnLogger: ...\n\nBlur = 3\n"
+    fake_dist("steppe-own", "0.1.0", entry_points={kind.group: names}, files={"fake_own.py": source})
+
+
+def text_of(error: type[Exception], call: Callable[..., Any], *args: Any) -> str:
+    with pytest.raises(error) as caught:
+        call(*args)
+    return str(caught.value)
+
+
+def test_a_class_is_imported_when_its_name_is_asked_for(kind, own):
+    assert kind.listed() == ["Blur", "OwnLogger"]
+    assert [(record.kind, record.name) for record in list_plugins()] == [(kind.name, "Blur"), (kind.name, "OwnLogger")]
+    assert "fake_own" not in sys.modules
+    assert kind.find("OwnLogger") is sys.modules["fake_own"].OwnLogger
+
+
+def test_a_known_class_says_what_to_install(kind):
+    assert issubclass(kind.error, ImportError)
+    assert text_of(kind.error, kind.find, kind.known) == (
+        f"No installed package has the {kind.noun} '{kind.known}'. It is in {kind.package}: "
+        f"pip install 'steppe[{kind.package.removeprefix('steppe-')}]'."
+    )
+
+
+def test_an_unknown_class_is_an_attribute_error_with_a_suggestion(kind, own):
+    assert text_of(AttributeError, kind.find, "OwnLoger") == (
+        f"module '{kind.module}' has no attribute 'OwnLoger'. Did you mean 'OwnLogger'?"
+    )
+
+
+def test_a_conflict_is_for_that_name_only(kind, own, fake_dist):
+    fake_dist("other-own", "0.3", entry_points={kind.group: {"Blur": "other:Blur"}})
+
+    assert kind.find("OwnLogger").__name__ == "OwnLogger"
+    assert text_of(errors.PluginConflict, kind.find, "Blur") == (
+        f"Two packages provide the {kind.name} 'Blur': other-own 0.3 (other:Blur) and "
+        "steppe-own 0.1.0 (fake_own:Blur). Uninstall one, or hide it: STEPPE_DISABLE_PLUGINS=steppe-own."
+    )
+
+
+def test_a_hidden_class_says_so(kind, own, monkeypatch):
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "steppe-own")
+
+    assert text_of(errors.PluginBlocked, kind.find, "Blur") == (
+        f"{kind.name.capitalize()} 'Blur' is installed (steppe-own 0.1.0) but hidden by "
+        "STEPPE_DISABLE_PLUGINS=steppe-own."
+    )
+    assert kind.listed() == []
+
+
+def test_wrong_metadata_is_named(kind, own, fake_dist):
+    fake_dist("steppe-holes", "0.1.0", entry_points={kind.group: {"Hole": "fake_holes:Hole"}})
+
+    assert text_of(errors.PluginBroken, kind.find, "Blur") == (
+        f"{kind.name.capitalize()} 'Blur' (steppe-own 0.1.0) names 'fake_own:Blur', which is not a class: "
+        "its package metadata is wrong."
+    )
+    text = text_of(errors.PluginBroken, kind.find, "Hole")
+    assert text.startswith(f"{kind.name.capitalize()} 'Hole' (steppe-holes 0.1.0) names the module")
+
+
+def test_requirements_are_checked_before_the_import(kind, fake_dist):
+    fake_dist("blurry", "0.2", entry_points={kind.group: {"Blur": "blurry:Blur"}}, requires=["opticians>=2"])
+
+    assert text_of(errors.LibraryMissing, kind.find, "Blur") == (
+        f"{kind.name.capitalize()} 'Blur' (blurry 0.2) needs opticians>=2, which is not installed: "
+        "pip install 'opticians>=2'."
+    )
+
+
+@pytest.mark.parametrize("kind", [KINDS["collector"], KINDS["env class"]], ids=["collector", "env class"])
+def test_steppe_itself_finds_the_class_or_says_what_to_install(kind, registry, own):
+    assert steppe.OwnLogger.__name__ == "OwnLogger"
+    assert kind.package in text_of(kind.error, getattr, steppe, kind.known)
+    assert text_of(AttributeError, getattr, steppe, "OwnLoger").startswith(
+        "module 'steppe' has no attribute 'OwnLoger'"
+    )
+
+
+# -- transforms -------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_core_are_suggested_too(registry):
+    assert text_of(AttributeError, lambda: find_transform("StepCountr", core=["StepCounter", "Compose"])) == (
+        "module 'steppe.transforms' has no attribute 'StepCountr'. Did you mean 'StepCounter'?"
+    )
+
+
+def test_a_private_name_is_an_attribute_error_without_a_search(registry):
+    with pytest.raises(AttributeError, match=r"has no attribute '__wrapped__'$"):
+        find_transform("__wrapped__")
+
+
+def test_hiding_the_namespace_of_a_package_hides_its_transforms_too(registry, fake_dist, monkeypatch):
+    fake_dist(
+        "steppe-acme",
+        envs={"acme": "fake_acme"},
+        transforms={"Shine": "fake_acme:Shine"},
+        files={"fake_acme.py": "class Shine: ...\n"},
+    )
+    fake_dist("two", envs={"left": "two", "right": "two"}, transforms={"Turn": "two:Turn"})
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "acme,left")
+
+    with pytest.raises(errors.PluginBlocked, match=r"'Shine' is installed .* hidden by STEPPE_DISABLE_PLUGINS=acme"):
+        find_transform("Shine")
+    assert list_transforms() == ["Turn"]
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "")
+    monkeypatch.setenv("STEPPE_PLUGINS", "acme")
+    assert list_transforms() == ["Shine"]
+
+
+def test_an_env_plugin_and_a_transform_may_share_a_name(registry, fake_dist):
+    fake_dist("steppe-vision", transforms={"Resize": "fake_vision:Resize"})
+    fake_dist("acme-sim", envs={"Resize": "acme_sim"})
+    assert [(record.kind, record.state) for record in list_plugins()] == [
+        ("env", "available"),
+        ("transform", "available"),
+    ]
+
+
+def test_a_planned_transform_is_named_as_planned(registry):
+    assert text_of(errors.TransformNotFound, find_transform, "Dream") == (
+        "No installed package has the transform 'Dream'. It is planned in steppe-dreams, which does not have it yet."
+    )
+
+
+# -- loggers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paper(registry, fake_dist):
+    source = "class PaperLogger:\n    def __init__(self, name, log_dir=None):\n        self.given = name, log_dir\n"
+    entry_points = {"steppe.loggers": {"PaperLogger": "fake_paper:PaperLogger"}}
+    fake_dist("steppe-paper", "0.1.0", entry_points=entry_points, files={"fake_paper.py": source})
+
+
+@pytest.mark.parametrize("name", ["paper", "PaperLogger", "paperlogger", "PAPER"])
+def test_make_logger_takes_the_class_name_or_what_stands_before_logger_in_it(paper, name):
+    made = steppe.loggers.make_logger(name, "run", log_dir="here")
+
+    assert (type(made).__name__, made.given) == ("PaperLogger", ("run", "here"))
+    assert "PaperLogger" in dir(steppe.loggers)
+    assert steppe.loggers.PaperLogger is type(made)
+
+
+def test_make_logger_refuses_what_the_module_refuses(paper):
+    assert text_of(errors.LoggerNotFound, steppe.loggers.make_logger, "stone") == (
+        "No installed package has the logger 'stone'. It is in steppe-quarry: pip install 'steppe[quarry]'."
+    )
+    with pytest.raises(AttributeError, match=r"has no attribute 'PaprLogger'. Did you mean 'PaperLogger'\?"):
+        _ = steppe.loggers.PaprLogger
