@@ -147,8 +147,8 @@ def _kept() -> dict[str, set[Any]]:
 
     descriptors = set()
     for fd in os.listdir("/proc/self/fd"):
-        if int(fd) in fork_server().descriptors:
-            continue  # these live as long as this process
+        if int(fd) == fork_server().connection.fileno():
+            continue  # it lives as long as this process
         try:
             descriptors.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
         except OSError:

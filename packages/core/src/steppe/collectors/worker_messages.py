@@ -11,7 +11,6 @@ import torch
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.shared_weights import Field
 from steppe.specs import Composite
-from steppe.workers import Loaded
 
 __all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Report", "WorkerTask"]
 
@@ -51,7 +50,7 @@ class Report:
         full_done_spec: the done entries of its environment.
         fields: the names, shapes and dtypes of its policy's weights.
         weights: their values, if ``policy_factory`` made the policy; the caller has none then.
-        modules: the modules that it has imported.
+        modules: the modules of plugins that it has imported.
         declarations: the infos, state and methods of its policy.
     """
 
@@ -61,5 +60,5 @@ class Report:
     full_done_spec: Composite
     fields: list[Field]
     weights: dict[str, torch.Tensor] | None
-    modules: Loaded
+    modules: list[str]
     declarations: AgentDeclarations

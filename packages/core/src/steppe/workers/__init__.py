@@ -24,7 +24,6 @@ from steppe.workers.pool import (
 )
 from steppe.workers.sharing import SharedLock
 from steppe.workers.start.fork_server import ForkServer, fork_server
-from steppe.workers.start.preload import Loaded
 from steppe.workers.start.process import METHODS, check_method
 from steppe.workers.worker import Service, Worker
 
@@ -38,7 +37,6 @@ __all__ = [
     "ForkServer",
     "InUse",
     "ItemError",
-    "Loaded",
     "Pool",
     "Service",
     "SharedLock",

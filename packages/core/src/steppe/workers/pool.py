@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from steppe.errors import StateError, WorkerError, WorkerTimeout
@@ -25,8 +26,7 @@ from steppe.workers.control_block import (
 )
 from steppe.workers.interrupts import uninterrupted
 from steppe.workers.pickling import for_worker, named_modules, pickled
-from steppe.workers.start.fork_server import Forking, fork_server
-from steppe.workers.start.preload import Loaded, modules_of_caller
+from steppe.workers.start.fork_server import fork_server
 from steppe.workers.start.process import Process, check_method, launch
 
 __all__ = [
@@ -106,7 +106,6 @@ class Pool:
         self.grace = grace
         self.owner = os.getpid()
         self._preload = list(preload)
-        self._server_modules: frozenset[str] = frozenset()
         self._processes: list[Process] = []
         self._connections: list[Connection] = []
         self._signals: list[tuple[Signal, Signal]] = []
@@ -144,25 +143,24 @@ class Pool:
             WorkerError: a payload cannot be pickled.
         """
         sent = [pickled(payload) for payload in payloads]
-        named = named_modules(sent[0]) if self.method == "forkserver" else set()
-        self._launch_all(named)
+        self._launch_all(sent[0])
         context = gather()
         for worker, payload in enumerate(sent):
             setup = {"worker": worker, "n_workers": len(self), "entry": self.entry, "context": context}
-            self.send(worker, {**setup, "num_threads": num_threads, "named": sorted(named), "payload": payload})
+            self.send(worker, {**setup, "num_threads": num_threads, "payload": payload})
 
-    def _launch_all(self, named: Collection[str]) -> None:
-        """Start the workers; with a fork server, from a process that has imported as many of ``named`` as possible."""
-        server: Forking | None = None
-        if self.method == "forkserver":
-            fork = fork_server(self._preload)
-            if len(self) > 1 and (own := modules_of_caller(named)):
-                fork.start_module_server(own)  # one import instead of one in each worker
-            server, self._server_modules = fork.with_modules(named)
+    def _launch_all(self, payload: bytes) -> None:
+        """Start the workers; with a fork server, from a process that has imported the modules that they need."""
+        fork: Callable[[list[int]], int] | None = None
         n = len(self)
+        if self.method == "forkserver":
+            server = fork_server(self._preload)
+            # One import instead of one in each worker; a single worker imports them as fast.
+            key = server.module_server(named_modules(payload), wait=n > 1)
+            fork = partial(server.fork, key=key)
         try:
             for _ in range(n):
-                self._launch(server)
+                self._launch(fork)
             self._setters = [wake.setter() for wake, _ in self._signals]
             for _, answer in self._signals:
                 self._waiters.append(Waiter(answer, self._connections))
@@ -178,7 +176,7 @@ class Pool:
                 ) from error
             raise
 
-    def _launch(self, server: Forking | None) -> None:
+    def _launch(self, fork: Callable[[list[int]], int] | None) -> None:
         with ExitStack() as failed:
             ours, theirs = Connection.pair()
             failed.callback(ours.close)
@@ -188,18 +186,15 @@ class Pool:
                 answer = Signal.create()
                 failed.callback(answer.close)
                 fds = [theirs.fileno(), *wake.fds, *answer.fds]
-                self._processes.append(launch(self.method, fds, server))
+                self._processes.append(launch(self.method, fds, fork))
             failed.pop_all()
         self._connections.append(ours)
         self._signals.append((wake, answer))
 
-    def preload(self, loaded: Loaded) -> None:
+    def preload(self, modules: Sequence[str]) -> None:
         """Have the fork server import modules, so that workers of later pools start with them."""
         if self.method == "forkserver":
-            server = fork_server()
-            server.preload(loaded.plugins)
-            if loaded.named:
-                server.start_module_server(self._server_modules.union(loaded.named))
+            fork_server(modules)
 
     def share(self, n_extra: int, message: object = None, fds: Sequence[int] = ()) -> ControlBlock:
         """Share flags with the workers, and memory behind them; a message and descriptors are sent along.

@@ -35,11 +35,6 @@ class ProcessSettings(NamedTuple):
             cwd = None
         return cls(dict(os.environ), list(sys.path), cwd, torch.get_default_dtype())
 
-    @property
-    def absolute_path(self) -> list[str]:
-        """``path`` with absolute folders, as far as the current folder is known."""
-        return [os.path.join(self.cwd, folder) if self.cwd is not None else folder for folder in self.path]
-
     def apply(self) -> None:
         """Give this process these settings."""
         os.environ.clear()

@@ -25,7 +25,7 @@ from steppe.workers.control_block import (
 )
 from steppe.workers.failures import Failure
 from steppe.workers.pickling import for_caller
-from steppe.workers.start.preload import Loaded, loaded_since
+from steppe.workers.start.preload import loaded_since
 
 __all__ = ["Service", "Worker", "work"]
 
@@ -74,7 +74,7 @@ class Worker:
         setup, _ = self._connection.recv()
         if not isinstance(setup, dict):
             return  # the caller has stopped the pool already, because something could not be pickled, for example
-        self.index, self._n_workers, self._named = setup["worker"], setup["n_workers"], setup["named"]
+        self.index, self._n_workers = setup["worker"], setup["n_workers"]
         self._before = set(sys.modules)  # unpickling may import libraries, which count as new modules
         try:
             apply(setup["context"], worker=self.index)
@@ -106,9 +106,9 @@ class Worker:
         """Wait, in the middle of a call; returns True at once if the caller sends something or ends."""
         return self._connection.poll(seconds)
 
-    def new_modules(self) -> Loaded:
-        """The modules that this worker has imported, for the fork server to preload; only worker 0 reports them."""
-        return loaded_since(self._before, self._named) if self.index == 0 else Loaded([], [])
+    def new_modules(self) -> list[str]:
+        """The plugin modules that this worker has imported, for the fork server to preload; only worker 0 says them."""
+        return loaded_since(self._before) if self.index == 0 else []
 
     @property
     def at_work(self) -> tuple[memoryview[int], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import random
 import sys
 import time
@@ -17,36 +18,26 @@ import numpy as np
 import torch
 
 from steppe.systems import n_threads, open_descriptors
-from steppe.workers.process_settings import ProcessSettings
 from steppe.workers.start.preload import unsafe_roots
 
-__all__ = ["ImportResult", "import_modules", "is_current"]
+__all__ = ["ImportResult", "import_modules"]
 
 
 class ImportResult(NamedTuple):
     """The result of :func:`import_modules`.
 
     Attributes:
-        problem: why no worker may be forked after the import; empty if workers may be forked.
+        is_safe: whether workers may be forked after the import.
         files: the files that were imported, each with its time of modification and size.
-        read: the environment variables that the modules have read, with their values; None if they may have read all.
     """
 
-    problem: str
+    is_safe: bool
     files: dict[str, tuple[int, int]]
-    read: dict[str, str | None] | None
 
-
-def is_current(result: ImportResult, before: ProcessSettings, now: ProcessSettings) -> bool:
-    """Whether an import with the settings ``before`` would give the same now: same files, settings and variables."""
-    if (now.absolute_path, now.dtype) != (before.absolute_path, before.dtype):
-        return False
-    if result.read is None:
-        if now.environ != before.environ:
-            return False
-    elif any(now.environ.get(name) != value for name, value in result.read.items()):
-        return False
-    return all(_stamp(file) == stamp for file, stamp in result.files.items())
+    @property
+    def is_current(self) -> bool:
+        """Whether no file has changed since the import."""
+        return all(_stamp(file) == stamp for file, stamp in self.files.items())
 
 
 def import_modules(names: list[str]) -> ImportResult:
@@ -58,37 +49,26 @@ def import_modules(names: list[str]) -> ImportResult:
     importlib.invalidate_caches()
     before, started = set(sys.modules), time.time_ns()
     threads, descriptors, random_states = n_threads(), open_descriptors(), _random_states()
-    problem = ""
-    read: set[str | None] = set()
-    with (
-        _one_blas_thread(),
-        _record_variables(read),
-        _record_fork_handlers() as handlers,
-        warnings.catch_warnings(),
-    ):
+    failed = False
+    with _record_fork_handlers() as handlers, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # workers show the warnings of their imports
         for name in names:
             try:
                 importlib.import_module(name)
             except BaseException as error:
-                problem = f"{name} cannot be imported: {type(error).__name__}: {error}"
-                break
+                # A name of a module that was made at run time is no reason against the others.
+                failed = failed or not (isinstance(error, ModuleNotFoundError) and error.name == name)
     new = {name: module for name, module in list(sys.modules.items()) if name not in before}
-    if not problem:
-        if n_threads() > threads:
-            problem = "a thread runs after the import"
-        elif open_descriptors() - descriptors:
-            problem = "a file or connection is open after the import"
-        elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            problem = "CUDA is initialized"
-        elif roots := unsafe_roots(new):
-            problem = f"{', '.join(sorted(roots))} cannot be forked"
-        elif handlers:
-            problem = f"{handlers[0]} registers a function that is called before a fork"
-        elif _random_states() != random_states:
-            problem = "random numbers were drawn or seeded"
-        else:
-            problem = next(filter(None, map(_problem_of, new.values())), "")
+    is_safe = not (
+        failed
+        or n_threads() > threads
+        or open_descriptors() - descriptors
+        or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        or unsafe_roots(new)
+        or handlers
+        or _random_states() != random_states
+        or any(map(_must_not_be_shared, new.values()))
+    )
     files = {}
     for module in new.values():
         file = getattr(module, "__file__", None)
@@ -96,8 +76,7 @@ def import_modules(names: list[str]) -> ImportResult:
             modified, size = _stamp(file)
             # A file that was edited during the import may have been read before or after that: size -1 fits no file.
             files[file] = (modified, size if modified < started else -1)
-    values = {name: os.environ.get(name) for name in read if name is not None}
-    return ImportResult(problem, files, None if None in read else values)
+    return ImportResult(is_safe, files)
 
 
 def _stamp(file: str) -> tuple[int, int]:
@@ -109,65 +88,27 @@ def _stamp(file: str) -> tuple[int, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _problem_of(module: ModuleType) -> str:
-    """Why workers must not share a module: it says so, or has a random generator. Empty if they may."""
+def _must_not_be_shared(module: ModuleType) -> bool:
+    """Whether a module says that workers must not share it, or has a generator, which would repeat its numbers."""
     if getattr(module, "__name__", "").partition(".")[0] in sys.stdlib_module_names:
-        return ""
+        return False
     values = dict(vars(module))
     if values.get("fork_safe", True) is False:
-        return f"{module.__name__} says fork_safe = False"
+        return True
     # Each worker seeds these two anew.
     reseeded = (getattr(np.random.seed, "__self__", None), torch.default_generator)
-    for name, value in values.items():
-        kinds = (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)
-        seeded = isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
-        if seeded and not any(value is each for each in reseeded):
-            return f"{module.__name__}.{name} is a generator, which would give the same numbers in all workers"
-    return ""
+    kinds = (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)
+    return any(
+        isinstance(value, kinds)
+        and not isinstance(value, random.SystemRandom)
+        and not any(value is each for each in reseeded)
+        for value in values.values()
+    )
 
 
-def _random_states() -> list[object]:
+def _random_states() -> bytes:
     """The states of the global random generators, to be compared."""
-    numpy_state = [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()]
-    return [random.getstate(), numpy_state, torch.get_rng_state().tolist()]
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Let a BLAS library that is loaded meanwhile start no threads, unless the caller's environment says how many.
-
-    SciPy, for example, loads an OpenBLAS of its own, whose threads would forbid forks. Workers use one thread anyway.
-    """
-    unset = [name for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS") if name not in os.environ]
-    os.environ.update(dict.fromkeys(unset, "1"))
-    try:
-        yield
-    finally:
-        for name in unset:
-            del os.environ[name]
-
-
-@contextmanager
-def _record_variables(read: set[str | None]) -> Iterator[None]:
-    """Add the environment variables that Python code reads to ``read``; None if it iterates over all of them."""
-    environ: Any = os.environ
-    kind = type(environ)
-
-    class Recording(kind):  # type: ignore[misc, valid-type]
-        def __getitem__(self, key: str) -> str:
-            read.add(key)
-            value: str = super().__getitem__(key)
-            return value
-
-        def __iter__(self) -> Iterator[str]:
-            read.add(None)
-            return iter(super().__iter__())
-
-    environ.__class__ = Recording
-    try:
-        yield
-    finally:
-        environ.__class__ = kind
+    return pickle.dumps((random.getstate(), np.random.get_state(), torch.get_rng_state().numpy()))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Literal
 
 from steppe.errors import NotSupported, SpecError, WorkerError
@@ -14,7 +15,7 @@ from steppe.systems import HAS_FORK, HAS_WORKERS
 from steppe.workers.channel import forget_others
 from steppe.workers.interrupts import held_back
 from steppe.workers.start.entry import begin
-from steppe.workers.start.fork_server import Forking, new_interpreter
+from steppe.workers.start.fork_server import new_interpreter
 
 __all__ = ["METHODS", "Process", "check_method", "launch"]
 
@@ -72,21 +73,21 @@ def check_method(method: str | None) -> str:
     return chosen
 
 
-def launch(method: str, fds: list[int], server: Forking | None = None) -> Process:
+def launch(method: str, fds: list[int], fork: Callable[[list[int]], int] | None = None) -> Process:
     """Start a worker with duplicates of ``fds``.
 
     Args:
         method: one of ``METHODS``.
         fds: descriptors of the connection and the signals.
-        server: the process that forks the worker, for ``"forkserver"``.
+        fork: forks the worker from a server and returns its pid, for ``"forkserver"``.
 
     Raises:
         WorkerError: Python has no executable to start, or the server has ended.
     """
     if method == "spawn":
         return _spawn(fds)
-    if server is not None:
-        return Process(server.fork(fds))
+    if fork is not None:
+        return Process(fork(fds))
     return _fork(fds)
 
 
