@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable
 
 from ..errors import PluginError
-from . import messages
 from .records import LibraryInfo
 
 __all__ = ["check_env", "checked_library", "checked_names"]
@@ -27,7 +26,13 @@ def check_env(env: object, label: str, *, name: str, function: str) -> None:
     if envs is None or not isinstance(env, envs.EnvBase):
         kind = type(env)
         found = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        raise PluginError(messages.made_no_environment(label, name=name, found=found, function=function))
+        article = "an" if found[:1].lower() in "aeiou" else "a"
+        library = found.partition(".")[0]
+        wrapper = ", such as steppe_gym.GymWrapper(env)," if library in ("gym", "gymnasium") else ""
+        raise PluginError(
+            f"{label} made {article} {found} for {name!r}, which is no environment of steppe. "
+            f"Return an EnvBase{wrapper} from {function}."
+        )
 
 
 def checked_names(value: object, label: str, *, namespace: str) -> Iterable[str]:
@@ -39,13 +44,20 @@ def checked_names(value: object, label: str, *, namespace: str) -> Iterable[str]
     if value is None:
         return ()
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise PluginError(messages.names_not_listed(label, found=value))
+        write = f"return [{value!r}]" if isinstance(value, str) else "return ['...']"
+        raise PluginError(f"{label}: steppe_env_names must return a list of names, found {value!r}. Write: {write}")
     names = list(value)
     for name in names:
         if not isinstance(name, str):
-            raise PluginError(messages.name_not_a_string(label, found=name))
+            raise PluginError(
+                f"{label}: steppe_env_names must return a list of names, found {name!r} among them. "
+                "Write: return ['...']"
+            )
         if name.startswith(f"{namespace}:"):
-            raise PluginError(messages.name_with_namespace(label, namespace=namespace, found=name))
+            raise PluginError(
+                f"{label}: steppe_env_names gives names without their namespace, found {name!r}. "
+                f"Write: {name.removeprefix(f'{namespace}:')!r}"
+            )
     return names
 
 
@@ -56,5 +68,10 @@ def checked_library(value: object, label: str) -> LibraryInfo | None:
         PluginError: it is not a LibraryInfo.
     """
     if value is not None and not isinstance(value, LibraryInfo):
-        raise PluginError(messages.no_library_info(label, found=value))
+        parts = list(value) if isinstance(value, (tuple, list)) else [value]
+        arguments = ", ".join(map(repr, parts)) if len(parts) in (2, 3) else "'...', '...'"
+        raise PluginError(
+            f"{label}: steppe_library must return a LibraryInfo, found {value!r}. "
+            f"Write: return LibraryInfo({arguments}), from steppe import LibraryInfo"
+        )
     return value

@@ -12,7 +12,8 @@ from typing import Any, Final, NoReturn
 import pluggy
 
 from ..errors import PluginIncompatible
-from . import hooks, loader, messages
+from . import hooks, loader
+from .messages import joined, suggestion
 from .records import PluginRecord
 
 
@@ -40,19 +41,15 @@ class Callers:
             return
         implemented = self._check(record, plugin)
         if "steppe_make_env" not in implemented:
-            takes = messages.hook_missing("steppe_make_env", arguments=self._specs()["steppe_make_env"].argnames)
-            self._refuse(record, takes, None)
+            arguments = ", ".join(self._specs()["steppe_make_env"].argnames)
+            self._refuse(record, f"it has no steppe_make_env. Write @hookimpl, def steppe_make_env({arguments})", None)
         try:
             self._manager.register(plugin, name=record.target)
             self._manager.check_pending()
         except pluggy.PluginValidationError as error:
             if self._manager.is_registered(plugin):
                 self._manager.unregister(plugin)
-            raise PluginIncompatible(
-                messages.hook_mismatch(
-                    record.label, running=self._steppe_version, mismatch=" ".join(str(error).split()), where=""
-                )
-            ) from error
+            raise self._mismatch(record, " ".join(str(error).split())) from error
 
     def call(self, plugin: object, hook: str, /, **kwargs: object) -> Any:
         """Call a hook of one plugin; returns None if the plugin does not implement it."""
@@ -68,20 +65,24 @@ class Callers:
                 function = getattr(plugin, attribute) if attribute in specs else None
                 # A plugin may import the declarations of the hooks without implementing them.
                 if inspect.isroutine(function) and function.__module__ != hooks.__name__:
-                    self._refuse(record, messages.hook_unmarked(attribute), function)
+                    text = f"{attribute} has no @hookimpl. Write @hookimpl above it, from steppe import hookimpl"
+                    self._refuse(record, text, function)
                 continue
             implementation = pluggy.HookImpl(plugin, record.target, getattr(plugin, attribute), options)
             name = options.get("specname") or attribute
             implemented.add(name)
             if name not in specs:
                 if not implementation.optionalhook:
-                    self._refuse(record, messages.hook_unknown(name, candidates=specs), implementation.function)
+                    close = suggestion(name, specs)
+                    hint = f"; did you mean {close!r}?" if close else ""
+                    self._refuse(record, f"there is no hook {name!r}{hint}", implementation.function)
                 continue
             takes = specs[name].argnames
             unknown = [argument for argument in implementation.argnames if argument not in takes]
             if unknown:
-                mismatch = messages.hook_arguments(name, takes=takes, unknown=unknown)
-                self._refuse(record, mismatch, implementation.function)
+                found = joined([repr(argument) for argument in unknown])
+                text = f"{name} takes ({', '.join(takes)}), the plugin's function takes {found}"
+                self._refuse(record, text, implementation.function)
         return implemented
 
     def _specs(self) -> dict[str, Any]:
@@ -90,10 +91,11 @@ class Callers:
     def _refuse(self, record: PluginRecord, mismatch: str, function: object) -> NoReturn:
         code = getattr(function, "__code__", None)
         package = record.target.partition(":")[0].partition(".")[0]
-        where = loader.place(code.co_filename, code.co_firstlineno, package) if code else ""
-        raise PluginIncompatible(
-            messages.hook_mismatch(record.label, running=self._steppe_version, mismatch=mismatch, where=where)
-        )
+        where = f" ({loader.place(code.co_filename, code.co_firstlineno, package)})" if code else ""
+        raise self._mismatch(record, f"{mismatch}{where}")
+
+    def _mismatch(self, record: PluginRecord, mismatch: str) -> PluginIncompatible:
+        return PluginIncompatible(f"{record.label} does not fit steppe {self._steppe_version}: {mismatch}.")
 
 
 def tracing() -> bool:

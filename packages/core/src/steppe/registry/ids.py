@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import EnvIdError
-from . import messages
+from .messages import listed
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ class EnvId:
         """
         namespace, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not colon or not name.strip() or not namespace or namespace.split() != [namespace]:
-            raise EnvIdError(messages.malformed_id(text, installed=installed))
+            raise EnvIdError(
+                f"{text!r} is not an environment id. Write 'namespace:name', for example 'gym:Pendulum-v1'. "
+                f"Installed namespaces: {listed(installed)}."
+            )
         return cls(namespace, name)
 
     def __str__(self) -> str:

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import PluginBroken
-from . import messages
 from .records import PluginRecord
 
 
@@ -23,8 +22,10 @@ def load(record: PluginRecord) -> Any:
     target: object = _import(record, module_name)
     for attribute in attributes.split(".") if attributes else ():
         if not hasattr(target, attribute):
-            text = messages.no_such_attribute(record.label, module=module_name, attribute=attributes)
-            raise PluginBroken(text)
+            raise PluginBroken(
+                f"{record.label} names {attributes!r} of {module_name!r}, which has none: "
+                "its package metadata is wrong."
+            )
         target = getattr(target, attribute)
     return target
 
@@ -35,18 +36,14 @@ def _import(record: PluginRecord, module_name: str) -> ModuleType:
     # SystemExit too: a module that exits on import must not end the caller's program.
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and _names_part_of(module_name, error.name):
-            raise PluginBroken(messages.no_such_module(record.label, module=module_name)) from error
-        text = messages.broken(
-            record.name,
-            label=record.label,
-            dist=record.dist,
-            version=record.version,
-            target=record.target,
-            cause=error,
-            where=_where(error, module_name),
-            hide=record.name,
-        )
-        raise PluginBroken(text) from error
+            raise PluginBroken(
+                f"{record.label} names the module {module_name!r}, which does not exist: its package metadata is wrong."
+            ) from error
+        raise PluginBroken(
+            f"{record.noun} {record.name!r} ({record.dist} {record.version}, {record.target}) failed to import: "
+            f"{type(error).__name__}: {error}{_where(error, module_name)}. "
+            f"Other plugins still work. Hide it with STEPPE_DISABLE_PLUGINS={record.name}."
+        ) from error
 
 
 def _names_part_of(module_name: str, missing: str | None) -> bool:
@@ -54,13 +51,13 @@ def _names_part_of(module_name: str, missing: str | None) -> bool:
 
 
 def _where(error: BaseException, module_name: str) -> str:
-    """The line of the plugin's own package at which the error was raised, as ``"acme_sim/plugin.py:3"``."""
+    """The line of the plugin's own package at which the error was raised, as ``" (acme_sim/plugin.py:3)"``."""
     package = module_name.partition(".")[0]
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         places.append((error.filename, error.lineno))
     own = [place(file, line, package) for file, line in places if _inside(file, package)]
-    return own[-1] if own else ""
+    return f" ({own[-1]})" if own else ""
 
 
 def _inside(file: str, package: str) -> bool:

@@ -18,9 +18,10 @@ from ..errors import (
     PluginNotFound,
     TransformNotFound,
 )
-from . import answers, discovery, known, messages, requirements
+from . import answers, discovery, known, requirements
 from .ids import EnvId
 from .loaded_plugins import Plugins
+from .messages import did_you_mean, joined, listed, suggestion
 from .providers import Providers, Settings
 from .records import GROUPS, EnvMaker, Kind, LibraryInfo, PluginRecord, State
 from .registrations import Registration, Registrations
@@ -132,14 +133,18 @@ class Registry:
             return record
         asked, installed = str(env_id), self.namespaces()
         if provider := self.known_provider("env", name):
+            planned = f"It is planned as {provider.package}, which is not published yet."
+            where = f"It is in the package {provider.package}: pip install 'steppe[{provider.extra}]'."
             raise PluginNotFound(
-                messages.plugin_not_installed(
-                    name, asked=asked, package=provider.package, extra=provider.extra, installed=installed
-                )
+                f"No installed plugin provides '{name}:' (asked for {asked!r}). {where if provider.extra else planned} "
+                f"Installed namespaces: {listed(installed)}."
             )
-        candidates = [*installed, *self._table.of("env")]
+        # Packages that are not installed are only suggested if the names are very similar.
+        close = suggestion(name, installed) or suggestion(name, [*installed, *self._table.of("env")], cutoff=0.75)
+        hint = f"Did you mean '{close}:{env_id.name}'? " if close else ""
         raise PluginNotFound(
-            messages.unknown_namespace(name, asked=asked, name=env_id.name, candidates=candidates, installed=installed)
+            f"No plugin provides '{name}:' (asked for {asked!r}). {hint}"
+            f"Installed namespaces: {listed(installed)} ('steppe plugins' lists them)."
         )
 
     def check(self, record: PluginRecord) -> None:
@@ -191,7 +196,9 @@ class Registry:
         if env is None:
             if registered is None:
                 self._check_name(env_id)
-            raise PluginError(messages.made_nothing(label, name=env_id.name, function=function))
+            raise PluginError(
+                f"{label} made no environment for {env_id.name!r}: {function} returned None. Write: return env"
+            )
         if self._checks_envs:
             answers.check_env(env, label, name=env_id.name, function=function)
         return env
@@ -246,19 +253,22 @@ class Registry:
                 library = self.library(namespace)
                 versions = f", {library.dist} {library.version}" if library else ""
                 label = f"Plugin {namespace!r} ({record.dist} {record.version}{versions})"
-            listed = sorted(self.env_names(namespace) if names is None else names)
+            known_names = sorted(self.env_names(namespace) if names is None else names)
         # Details of the plugin only add to the text: their errors must not replace the error about the name.
         except Exception:
-            listed = sorted(names or ())
-        return EnvNotFound(messages.unknown_env(label, namespace=namespace, name=name, names=listed))
+            known_names = sorted(names or ())
+        count = f" 'steppe envs {namespace}' lists all {len(known_names)}." if known_names else ""
+        return EnvNotFound(f"{label} has no environment {name!r}.{did_you_mean(name, known_names)}{count}")
 
     def register(self, name: str, make: EnvMaker, *, names: Iterable[str] | None) -> None:
         """Register a namespace or a whole id for this process; see `steppe.register_env`."""
         namespace = name if ":" not in name else str(self.parse(name)).partition(":")[0]
         EnvId.parse(f"{namespace}:x")
         if providers := self.providers.visible(self.providers.found()["env"].get(namespace, [])):
+            dist, version = providers[0].dist, providers[0].version
             raise PluginConflict(
-                messages.namespace_taken(namespace, dist=providers[0].dist, version=providers[0].version)
+                f"'{namespace}:' cannot be registered in this process: {dist} {version} provides it. "
+                f"Choose another name, or hide the package: STEPPE_DISABLE_PLUGINS={dist}."
             )
         self.registrations.add(name, make, names=names)
 
@@ -281,14 +291,18 @@ class Registry:
             PluginError: its package cannot be used.
         """
         known = [*self.providers.found()[kind], *self._table.of(kind)]
+        unknown = f"module 'steppe.{'envs' if kind == 'env class' else f'{kind}s'}' has no attribute {name!r}"
         if name.startswith("_"):
-            raise AttributeError(messages.unknown_class(kind, name, candidates=()))
+            raise AttributeError(unknown)
         record = self._find(kind, _full_name(name, known) if kind == "logger" else name, requested=name)
         if record is None:
-            raise AttributeError(messages.unknown_class(kind, name, candidates=[*core, *known]))
+            close = suggestion(name, [*core, *known])
+            raise AttributeError(f"{unknown}. Did you mean {close!r}?" if close else unknown)
         value = self.plugins.load(record)
         if not isinstance(value, type):
-            raise PluginBroken(messages.not_a_class(record.label, target=record.target))
+            raise PluginBroken(
+                f"{record.label} names '{record.target}', which is not a class: its package metadata is wrong."
+            )
         return value
 
     def find_command(self, name: str, *, core: Sequence[str] = ()) -> Any:
@@ -305,20 +319,27 @@ class Registry:
         record = self._find("command", name, requested=name)
         if record is None:
             commands = {*core, *self.providers.names("command")}
-            candidates = [*commands, *self._table.of("command")]
-            raise PluginNotFound(messages.unknown_command(name, commands=commands, candidates=candidates))
+            hint = did_you_mean(name, [*commands, *self._table.of("command")])
+            raise PluginNotFound(f"There is no command {name!r}.{hint} Commands: {listed(commands)}.")
         command = self.plugins.load(record)
         missing = [part for part in ("help", "add_arguments", "run") if not hasattr(command, part)]
         if missing:
-            raise PluginBroken(messages.not_a_command(record.label, target=record.target, missing=missing))
+            raise PluginBroken(
+                f"{record.label} names '{record.target}', which is no command: it has no {joined(missing)}."
+            )
         return command
 
     def _find(self, kind: Kind, name: str, *, requested: str) -> PluginRecord | None:
         """Return the plugin that provides a name; None if no known package does."""
         record = self.providers.sole(kind, name)
         if record is None and (provider := self.known_provider(kind, name)):
-            error = _NOT_INSTALLED[kind]
-            raise error(messages.not_installed(kind, requested, package=provider.package, extra=provider.extra))
+            planned = f"It is planned in {provider.package}, which does not have it yet."
+            where = f"It is in {provider.package}: pip install 'steppe[{provider.extra}]'."
+            # These groups have agents, actors and readers of infos too.
+            noun = "class" if kind in ("collector", "env class") else kind
+            raise _NOT_INSTALLED[kind](
+                f"No installed package has the {noun} {requested!r}. {where if provider.extra else planned}"
+            )
         return record
 
     # Workers

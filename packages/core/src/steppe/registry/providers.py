@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..errors import PluginBlocked, PluginConflict
-from . import discovery, known, messages
+from . import discovery, known
+from .messages import joined
 from .records import Kind, PluginRecord, canonical
 
 DISABLE = "STEPPE_DISABLE_PLUGINS"
@@ -104,17 +105,17 @@ class Providers:
         table = self._table.of(kind)
         first = table[name].package if name in table else ""
         ordered = sorted(providers, key=lambda record: (record.dist != first, record.dist))
-        return messages.conflict(
-            f"'{name}:'" if kind == "env" else f"the {kind} {name!r}",
-            providers=[f"{record.dist} {record.version} ({record.target})" for record in ordered],
-            hide=[record.dist for record in ordered[1:]],
-        )
+        count = {2: "Two", 3: "Three", 4: "Four"}.get(len(ordered), str(len(ordered)))
+        what = f"'{name}:'" if kind == "env" else f"the {kind} {name!r}"
+        packages = joined([f"{record.dist} {record.version} ({record.target})" for record in ordered])
+        hide = [record.dist for record in ordered[1:]]
+        fix = "Uninstall one, or hide it" if len(hide) == 1 else "Uninstall all but one, or hide them"
+        return f"{count} packages provide {what}: {packages}. {fix}: STEPPE_DISABLE_PLUGINS={','.join(hide)}."
 
     def blocked_text(self, record: PluginRecord) -> str:
         """Return the text of a PluginBlocked."""
-        kind = record.label.partition(" '")[0]
         setting = self.hidden_by(record)
-        return messages.blocked(kind, record.name, dist=record.dist, version=record.version, setting=setting)
+        return f"{record.noun} {record.name!r} is installed ({record.dist} {record.version}) but hidden by {setting}."
 
 
 def _names(setting: str) -> set[str]:

@@ -80,11 +80,14 @@ class PluginRecord:
     problem: str = ""
 
     @property
+    def noun(self) -> str:
+        """Its kind in errors: ``"Plugin"`` if it makes environments."""
+        return "Plugin" if self.kind == "env" else self.kind.capitalize()
+
+    @property
     def label(self) -> str:
         """Its name in errors: ``Plugin 'gym' (steppe-gym 0.1.0)``."""
-        return (
-            f"{'Plugin' if self.kind == 'env' else self.kind.capitalize()} {self.name!r} ({self.dist} {self.version})"
-        )
+        return f"{self.noun} {self.name!r} ({self.dist} {self.version})"
 
     @property
     def library_range(self) -> str:

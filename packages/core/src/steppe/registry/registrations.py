@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import EnvNotFound
-from . import messages
 from .ids import EnvId
+from .messages import did_you_mean, listed
 from .records import EnvMaker
 
 
@@ -74,8 +74,10 @@ class Registrations:
         if not registration.takes_name:
             return registration.make
         if registration.names is not None and env_id.name not in registration.names:
+            hint = did_you_mean(env_id.name, registration.names)
             raise EnvNotFound(
-                messages.unknown_registered_env(env_id.namespace, name=env_id.name, names=registration.names)
+                f"'{env_id.namespace}:' (registered in this process) has no environment {env_id.name!r}.{hint} "
+                f"It has: {listed(registration.names)}."
             )
         return Bound(registration.make, env_id.name)
 

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LibraryMissing, LibraryVersionError, PluginBroken, PluginIncompatible
-from . import messages
+from .messages import joined
 from .records import Alternative, PluginRecord, canonical
 
 ANY_OF = "any-of"
@@ -100,7 +100,9 @@ def check(record: PluginRecord, *, installed: Callable[[str], Installed | None],
         needed = [Requirement(text) for text in record.requires]
         choices = [[Requirement(text) for text in choice.requires] for choice in record.alternatives]
     except InvalidRequirement as error:
-        raise PluginBroken(messages.bad_requirements(record.label, cause=error)) from error
+        raise PluginBroken(
+            f"{record.label} has a requirement that cannot be read ({error}): its package metadata is wrong."
+        ) from error
     missing = []
     for one in needed:
         if canonical(one.name) == "steppe":
@@ -108,7 +110,9 @@ def check(record: PluginRecord, *, installed: Callable[[str], Installed | None],
         elif installed(one.name) is None:
             missing.append(requirement_text(one))
     if missing:
-        raise LibraryMissing(messages.library_missing(record.label, missing=missing))
+        verb = "is" if len(missing) == 1 else "are"
+        pip = "pip install " + " ".join(f"'{text}'" for text in missing)
+        raise LibraryMissing(f"{record.label} needs {joined(missing)}, which {verb} not installed: {pip}.")
     for one in needed:
         found = installed(one.name)
         if canonical(one.name) != "steppe" and found is not None and not _within(one.specifier, found.version):
@@ -123,10 +127,13 @@ def _check_steppe(record: PluginRecord, needs: Requirement, running: str | None)
         return
     uppers = [Version(s.version) for s in needs.specifier if s.operator in ("<", "<=")]
     newer = any(Version(running) >= upper for upper in uppers)
-    text = messages.other_steppe(
-        record.label, needs=requirement_text(needs), running=running, dist=record.dist, newer_runs=newer
-    )
-    raise PluginIncompatible(text)
+    text, dist = requirement_text(needs), record.dist
+    if newer:
+        fix = f"pip install -U {dist}, or pip install '{text}'"
+    else:
+        article = "an" if dist[:1].lower() in "aeio" else "a"
+        fix = f"pip install -U '{text}', or {article} {dist} made for {'.'.join(running.split('.')[:2])}"
+    raise PluginIncompatible(f"{record.label} was written for {text}, but steppe {running} is running: {fix}.")
 
 
 def _check_choices(
@@ -140,22 +147,18 @@ def _check_choices(
             return
         if outside and wrong is None:
             wrong = outside[0]
-    shown = [" and ".join(map(requirement_text, choice)) for choice in choices]
+    supported = " or ".join(" and ".join(map(requirement_text, choice)) for choice in choices)
     install = record.alternatives[0].install
     if wrong is None:
-        raise LibraryMissing(messages.none_of_several(record.label, alternatives=shown, install=install))
-    supported = " or ".join(shown)
+        found = {1: "it is not", 2: "neither is"}.get(len(choices), "none of them is")
+        raise LibraryMissing(f"{record.label} needs {supported}; {found} installed: pip install '{install}'.")
     raise LibraryVersionError(_version_text(record, *wrong, supported=supported, install=install))
 
 
 def _version_text(record: PluginRecord, one: Requirement, found: Installed, *, supported: str, install: str) -> str:
-    return messages.version_unsupported(
-        record.label,
-        supported=supported,
-        library=one.name,
-        version=found.version,
-        where=found.location,
-        install=install,
+    return (
+        f"{record.label} supports {supported}, but {one.name} {found.version} is installed in {found.location}: "
+        f"pip install '{install}'."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn, TypedDict
 
 from ..errors import StateError
-from . import manager, messages
+from . import manager
 from .providers import Settings
 from .registrations import Registration
 
@@ -65,7 +65,9 @@ class _Refusal:
     """Replaces a function that could not be pickled: raises an error when it is called."""
 
     def __init__(self, name: str, cause: str) -> None:
-        self._text = messages.not_picklable(name, cause=cause)
+        self._text = (
+            f"{name!r} was registered in the parent process with a function that cannot be sent to a worker: {cause}."
+        )
 
     def __call__(self, **kwargs: object) -> NoReturn:
         raise StateError(self._text)
