@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import subprocess
@@ -86,24 +87,27 @@ def test_filters_of_warnings() -> None:
         assert seen(raised) == "a warning"
 
 
-def test_filters_of_a_library_wait_for_it() -> None:
-    from wsgiref.validate import WSGIWarning
+def test_filters_of_a_library_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_library.py").write_text("class ItsWarning(Warning):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("steppe.workers.start.fork_server.IMPORT_TIMEOUT", CHILD)  # however busy the machine is
+    library = importlib.import_module("a_library")
 
     def raised() -> str:
-        was_loaded = "wsgiref.validate" in sys.modules
-        from wsgiref.validate import WSGIWarning
+        was_loaded = "a_library" in sys.modules
+        from a_library import ItsWarning
 
         try:
-            warnings.warn("heard", WSGIWarning, stacklevel=1)
-        except WSGIWarning:
+            warnings.warn("heard", ItsWarning, stacklevel=1)
+        except ItsWarning:
             return f"{was_loaded}, an error"
         return f"{was_loaded}, a warning"
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error", WSGIWarning)
+        warnings.simplefilter("error", library.ItsWarning)
         assert seen(raised) == "False, an error"
         warnings.simplefilter("ignore", Warning)  # in front
-        # The first worker imported the library, so later ones have it from the start.
+        # Another process has imported the library meanwhile, from which later workers are forked.
         assert seen(raised) == "True, a warning"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from steppe.workers.pickling import named_modules, pickled
 from tests.forked import python
 from tests.limits import CHILD
 
@@ -64,3 +67,16 @@ def test_classes_of_a_script_travel_to_workers_and_back(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[1, 2, 3, 1, 2, 3] [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]"
+
+
+def test_the_module_that_defines_a_function_is_not_needed_for_its_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "def make():\n    return 1\nown = lambda: make()\nother = lambda: len('')\n"
+    (tmp_path / "of_lambdas.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("of_lambdas")
+
+    assert "of_lambdas" in named_modules(pickled(module.own))
+    assert "of_lambdas" in named_modules(pickled(pickled(module.make)))
+    assert "of_lambdas" not in named_modules(pickled(module.other))

@@ -22,9 +22,9 @@ from . import answers, discovery, known, requirements
 from .ids import EnvId
 from .loaded_plugins import Plugins
 from .messages import did_you_mean, joined, listed, suggestion
-from .providers import Providers, Settings
+from .providers import Providers
 from .records import GROUPS, EnvMaker, Kind, LibraryInfo, PluginRecord, State
-from .registrations import Registration, Registrations
+from .registrations import Registrations
 
 
 class Registry:
@@ -341,20 +341,6 @@ class Registry:
                 f"No installed package has the {noun} {requested!r}. {where if provider.extra else planned}"
             )
         return record
-
-    # Workers
-
-    def enter_worker(
-        self,
-        *,
-        settings: Settings | None,
-        registered: dict[str, Registration],
-        worker: int | None,
-    ) -> None:
-        """Take over the state of the parent process, and prepare the plugins that are imported already."""
-        self.providers.settings = settings
-        self.registrations.update(registered)
-        self.plugins.enter_worker(worker, self.providers.found())
 
     def _with_state(self, record: PluginRecord, providers: list[PluginRecord]) -> PluginRecord:
         state: State = "available"

@@ -150,8 +150,8 @@ def _check_choices(
     supported = " or ".join(" and ".join(map(requirement_text, choice)) for choice in choices)
     install = record.alternatives[0].install
     if wrong is None:
-        found = {1: "it is not", 2: "neither is"}.get(len(choices), "none of them is")
-        raise LibraryMissing(f"{record.label} needs {supported}; {found} installed: pip install '{install}'.")
+        absent = {1: "it is not", 2: "neither is"}.get(len(choices), "none of them is")
+        raise LibraryMissing(f"{record.label} needs {supported}; {absent} installed: pip install '{install}'.")
     raise LibraryVersionError(_version_text(record, *wrong, supported=supported, install=install))
 
 

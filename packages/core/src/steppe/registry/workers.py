@@ -48,8 +48,10 @@ def apply_worker_state(state: WorkerState, *, worker: int | None = None) -> None
         worker: index of this worker process. Unless it is None, every plugin's ``steppe_worker_setup`` is called with
             it, once, before the plugin makes its first environment here.
     """
-    registered = {name: _restored(name, *value) for name, value in state["registered"].items()}
-    manager.current().enter_worker(settings=state["settings"], registered=registered, worker=worker)
+    registry = manager.current()
+    registry.providers.settings = state["settings"]
+    registry.registrations.update({name: _restored(name, *value) for name, value in state["registered"].items()})
+    registry.plugins.enter_worker(worker, registry.providers.found())
 
 
 def _restored(name: str, payload: bytes | None, cause: str) -> Registration:

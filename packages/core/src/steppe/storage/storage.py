@@ -49,6 +49,7 @@ class Storage:
         device: the GPU of a ``"cuda"`` storage.
         unset: keys of entries that are written before they are read. In a plain storage their memory is not cleared,
             and large arrays reuse earlier memory.
+        fd: descriptor of a ``"shared"`` storage of another process, which is taken over; see :meth:`attach`.
 
     Attributes:
         arrays: key to numpy view, ``[*rows, *shape]``; empty on a GPU, and without leaves that have no numpy dtype.
@@ -70,6 +71,7 @@ class Storage:
         kind: Kind = "plain",
         device: torch.device | None = None,
         unset: Collection[str | tuple[str, ...]] = (),
+        fd: int | None = None,
     ) -> None:
         if kind not in _KINDS:
             raise SpecError(f"There is no storage of kind {kind!r}. Kinds: {', '.join(_KINDS)}.")
@@ -86,20 +88,14 @@ class Storage:
         # Tensors made in inference mode cannot be written outside of it, but training may follow an evaluation.
         with torch.inference_mode(False):
             if kind == "shared":
-                self._share(anonymous_file(self.layout.nbytes))
+                self._share(anonymous_file(self.layout.nbytes) if fd is None else fd)
             else:
                 self._allocate(unset)
 
     @classmethod
     def attach(cls, handle: StorageHandle) -> Storage:
         """Attach to the shared memory of another process; takes over ``handle.fd``."""
-        self = cls.__new__(cls)
-        self.spec, self.rows, self.kind = handle.spec, handle.rows, "shared"
-        self.layout = Layout.of(handle.spec, handle.rows)
-        self.arrays, self.tensors, self._td, self._device, self._block = {}, {}, None, None, None
-        with torch.inference_mode(False):
-            self._share(handle.fd)
-        return self
+        return cls(handle.spec, handle.rows, kind="shared", fd=handle.fd)
 
     def handle(self) -> StorageHandle:
         """Return what another process needs to attach; only for the ``"shared"`` kind.

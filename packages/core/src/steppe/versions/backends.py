@@ -74,7 +74,10 @@ def backend_members(family: str) -> tuple[str, ...]:
     Raises:
         BackendError: the family is unknown.
     """
-    return _members(family)
+    try:
+        return _families[family]
+    except KeyError:
+        raise BackendError(f"{family!r} is not a backend family. Families: {', '.join(sorted(_families))}.") from None
 
 
 def family_of(libraries: set[str]) -> str | None:
@@ -94,7 +97,7 @@ def backend_name(family: str) -> str:
     name = _defaults.get(family)
     if name is not None:
         return name
-    members = _members(family)
+    members = backend_members(family)
     for name in members:
         if is_installed(name):
             return name
@@ -185,7 +188,7 @@ class set_backend:
     def __init__(self, family: str, backend: Backend) -> None:
         self.family = family
         self._backend = backend
-        _members(family)
+        backend_members(family)
         if not callable(backend):
             _check_member(family, _name_of(backend))
 
@@ -309,13 +312,6 @@ def _pop() -> None:
     _overlay.set(current.outer)
 
 
-def _members(family: str) -> tuple[str, ...]:
-    try:
-        return _families[family]
-    except KeyError:
-        raise BackendError(f"{family!r} is not a backend family. Families: {', '.join(sorted(_families))}.") from None
-
-
 def _name_of(backend: object) -> str:
     if isinstance(backend, ModuleType):
         return backend.__name__.partition(".")[0]
@@ -325,7 +321,7 @@ def _name_of(backend: object) -> str:
 
 
 def _check_member(family: str, name: str) -> str:
-    members = _members(family)
+    members = backend_members(family)
     if name not in members:
         near = difflib.get_close_matches(name, members, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -14,7 +14,7 @@ import struct
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from steppe.systems import HANG_UP, HAS_EVENTS, ORDERED_MEMORY, usable_cores
 
@@ -91,40 +91,30 @@ class Connection:
             Gone: the other end is closed.
         """
         self.broken_off = True
-        header, fds = self._recv_header()
-        size, n_fds = _HEADER.unpack(header)
-        payload = self._recv_exactly(size)
+        try:
+            start, fds, _, _ = socket.recv_fds(self._sock, _HEADER.size, _MAX_FDS)
+            for fd in fds:
+                os.set_inheritable(fd, False)
+            size, n_fds = _HEADER.unpack(self._recv_rest(start, _HEADER.size))
+            payload = self._recv_rest(b"", size)
+        except ConnectionResetError as error:
+            raise Gone("the other process has ended") from error
         self.broken_off = False
         if len(fds) != n_fds:
             raise OSError(f"expected {n_fds} descriptors with a message, found {len(fds)}")
-        return pickle.loads(payload), fds
+        return pickle.loads(payload), list(fds)
 
-    def _recv_header(self) -> tuple[bytes, list[int]]:
-        try:
-            data, fds, _, _ = socket.recv_fds(self._sock, _HEADER.size, _MAX_FDS)
-        except ConnectionResetError as error:
-            raise Gone("the other process has ended") from error
-        if not data:
-            raise Gone("the other process has ended")
-        while len(data) < _HEADER.size:
-            data += self._recv_exactly(_HEADER.size - len(data))
-        for fd in fds:
-            os.set_inheritable(fd, False)
-        return data, list(fds)
-
-    def _recv_exactly(self, size: int) -> bytearray:
-        payload = bytearray(size)
-        view = memoryview(payload)
-        got = 0
-        while got < size:
-            try:
-                n = self._sock.recv_into(view[got:])
-            except ConnectionResetError as error:
-                raise Gone("the other process has ended") from error
+    def _recv_rest(self, start: bytes, size: int) -> bytearray:
+        """Return ``size`` bytes that begin with ``start``; the others are received."""
+        data, received = bytearray(size), len(start)
+        data[:received] = start
+        view = memoryview(data)
+        while received < size:
+            n = self._sock.recv_into(view[received:])
             if n == 0:
-                raise Gone("the other process has ended in the middle of a message")
-            got += n
-        return payload
+                raise Gone("the other process has ended")
+            received += n
+        return data
 
     def poll(self, timeout: float | None) -> bool:
         """Wait up to ``timeout`` seconds (None: no limit) for a message, or for the other end to close."""
@@ -221,29 +211,18 @@ class Signal:
             os.close(fd)
 
 
-class _Poller(Protocol):
-    """The methods that ``select.epoll`` and ``select.poll`` share."""
-
-    def register(self, fd: int, eventmask: int = ..., /) -> None: ...
-
-    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]: ...
-
-
 class Waiter:
     """Waits for signals, and notices when connections close.
 
     Args:
-        signal: the signal to wait for.
+        signals: the signals to wait for.
         watched: connections that end the wait when their other end closes.
         messages: whether a message on a watched connection ends the wait too.
-        others: more signals, each of which ends the wait.
     """
 
-    def __init__(
-        self, signal: Signal, watched: Sequence[Connection], *, messages: bool = False, others: Sequence[Signal] = ()
-    ) -> None:
-        self._signals = {each.read_fd: each for each in (signal, *others)}
-        self._poller: _Poller
+    def __init__(self, signals: Sequence[Signal], watched: Sequence[Connection], *, messages: bool = False) -> None:
+        self._signals = {signal.read_fd: signal for signal in signals}
+        self._poller: select.epoll | select.poll
         if HAS_EVENTS:
             # Edge-triggered: each write to the eventfd is one event, and nothing has to be read back.
             self._poller = select.epoll()

@@ -23,31 +23,17 @@ class ControlBlock:
     Args:
         n_workers: number of workers.
         n_extra: bytes of memory behind the flags.
-        memory: a mapping of at least ``nbytes`` bytes.
+        fd: descriptor of the block that another process has made; None makes one, in memory without a name.
 
     Attributes:
         flags: int64 values, ``PER_WORKER`` for each worker.
         extra: the bytes behind the flags.
+        fd: the descriptor: send it to the workers, then close it. The memory lives as long as its views.
     """
 
-    def __init__(self, n_workers: int, n_extra: int, memory: mmap.mmap | bytearray) -> None:
-        block = memoryview(memory)
+    def __init__(self, n_workers: int, n_extra: int, fd: int | None = None) -> None:
         end = n_workers * PER_WORKER * 8
+        self.fd = anonymous_file(end + n_extra) if fd is None else fd
+        block = memoryview(mmap.mmap(self.fd, end + n_extra))
         self.flags: memoryview[int] = block[:end].cast("q")
         self.extra = block[end : end + n_extra]
-
-    @staticmethod
-    def nbytes(n_workers: int, n_extra: int) -> int:
-        """Size of the block in bytes."""
-        return n_workers * PER_WORKER * 8 + n_extra
-
-    @classmethod
-    def shared(cls, n_workers: int, n_extra: int, fd: int) -> ControlBlock:
-        """Map the block in the file ``fd``. The mapping lives as long as its views."""
-        return cls(n_workers, n_extra, mmap.mmap(fd, cls.nbytes(n_workers, n_extra)))
-
-    @classmethod
-    def anonymous(cls, n_workers: int, n_extra: int) -> tuple[ControlBlock, int]:
-        """Make a block in shared memory without a name, and its descriptor: send it to workers, then close it."""
-        fd = anonymous_file(cls.nbytes(n_workers, n_extra))
-        return cls.shared(n_workers, n_extra, fd), fd

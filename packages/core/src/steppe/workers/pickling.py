@@ -96,14 +96,23 @@ def _pickle(value: object) -> bytes:
 
 
 def named_modules(payload: bytes) -> set[str]:
-    """Return at least all modules of this process that a pickle, or a pickle inside it, needs."""
+    """Return at least all modules of this process that a pickle, or a pickle inside it, needs.
+
+    The module of a function that is pickled by value is not among them, unless something else in the pickle is of it.
+    """
     names: set[str] = set()
-    for _, argument, _ in pickletools.genops(payload):
-        if isinstance(argument, str):
-            names.update(name for name in argument.split(" ") if name in sys.modules)
-        elif isinstance(argument, bytes) and argument[:1] == b"\x80":
+    memo: dict[int, object] = {}
+    value: object = None
+    for opcode, argument, _ in pickletools.genops(payload):
+        if opcode.name == "MEMOIZE" or "PUT" in opcode.name:
+            memo[len(memo) if argument is None else argument] = value
+            continue
+        key, value = value, memo.get(argument) if "GET" in opcode.name else argument
+        if isinstance(value, str) and key not in ("__module__", "__name__", "__package__"):
+            names.update(name for name in value.split(" ") if name in sys.modules)
+        elif isinstance(value, bytes) and value[:1] == b"\x80":
             try:
-                names |= named_modules(argument)
+                names |= named_modules(value)
             except Exception:
                 continue  # bytes that begin like a pickle by chance
     return names

@@ -163,7 +163,7 @@ class Pool:
                 self._launch(fork)
             self._setters = [wake.setter() for wake, _ in self._signals]
             for _, answer in self._signals:
-                self._waiters.append(Waiter(answer, self._connections))
+                self._waiters.append(Waiter([answer], self._connections))
         except BaseException as error:
             started = len(self._processes)
             self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
@@ -204,14 +204,11 @@ class Pool:
             message: passed to ``Service.share`` in each worker.
             fds: descriptors, duplicated into each worker.
         """
-        control, fd = ControlBlock.anonymous(len(self), n_extra)
+        control = ControlBlock(len(self), n_extra)
         try:
-            for worker in range(len(self)):
-                self.send(worker, ("share", n_extra, message), [fd, *fds])
-            for worker in range(len(self)):
-                self.receive(worker)
+            self._ask("share", dict.fromkeys(range(len(self)), (n_extra, message)), None, [control.fd, *fds])
         finally:
-            os.close(fd)
+            os.close(control.fd)
         self.control = control
         return control
 
@@ -452,8 +449,7 @@ class Pool:
             listed here.
         """
         if self._any is None:
-            first, *others = (answer for _, answer in self._signals)
-            self._any = Waiter(first, self._connections, messages=True, others=others)
+            self._any = Waiter([answer for _, answer in self._signals], self._connections, messages=True)
             self._waiters.append(self._any)
         return [self._worker_at(fd) for fd in self._any.wait(timeout)]
 
@@ -505,7 +501,7 @@ class Pool:
         if self.is_ours:
             for connection in self._connections:
                 try:
-                    connection.send(("stop",))
+                    connection.send(("stop", None))
                 except (Gone, OSError):
                     pass
             end = time.monotonic() + timeout

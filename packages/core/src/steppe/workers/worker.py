@@ -122,7 +122,7 @@ class Worker:
             if not self._answer_message(service):
                 return
         flags, base = self._control.flags, self.index * PER_WORKER
-        waiter = Waiter(self._wake, [self._connection], messages=True)
+        waiter = Waiter([self._wake], [self._connection], messages=True)
         gate = SpinGate(self._n_workers + 1)
         wake_caller = self._answer.setter()
         last = 0
@@ -152,21 +152,21 @@ class Worker:
             message, fds = self._connection.recv()
         except Gone:
             return False
-        kind, *rest = message
+        kind, content = message
         if kind == "stop":
             return False
         try:
             if kind == "share":
-                n_extra, shared = rest
-                self._control = ControlBlock.shared(self._n_workers, n_extra, fds[0])
+                n_extra, shared = content
+                self._control = ControlBlock(self._n_workers, n_extra, fds[0])
                 os.close(fds[0])
                 service.share(self, self._control, shared, fds[1:])
                 self.say(None)
             elif kind == "hand":
-                cast(_Taking, service).take(rest[0], fds)
+                cast(_Taking, service).take(content, fds)
                 self.say(None)
             else:
-                self.say(service.call(rest[0]))
+                self.say(service.call(content))
         except Gone:
             return False
         except BaseException as error:

@@ -66,15 +66,15 @@ class ForkServer:
         """Return the key of a module server with the modules among ``names`` that are the caller's own, for ``fork``.
 
         The empty key stands for the server itself: workers then import these modules themselves. A module server that
-        does not exist is started, and chosen from the next time on if its import takes longer than this waits, or if
-        this process has imported a library that is unsafe to fork: the caller's modules may import it too.
+        does not exist is started, and chosen the next time if this time does not wait for its import.
 
         Args:
             names: modules that workers need.
-            wait: whether to wait for the import.
+            wait: whether to wait for the import of a module server that is started. This does not wait if this process
+                has imported a library that is unsafe to fork: the caller's modules may import it too.
         """
-        timeout = IMPORT_TIMEOUT if wait and not unsafe_roots(sys.modules) else 0.0
-        key: tuple[str, ...] = self._ask("choose", names, ProcessSettings.now(), timeout)
+        wait = wait and not unsafe_roots(sys.modules)
+        key: tuple[str, ...] = self._ask("choose", names, ProcessSettings.now(), IMPORT_TIMEOUT, wait)
         return key
 
     def fork(self, fds: list[int], key: tuple[str, ...] = ()) -> int:

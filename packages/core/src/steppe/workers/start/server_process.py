@@ -84,10 +84,13 @@ class _Server:
         load(names)
         _settle()
 
-    def _choose(self, names: Collection[str], settings: ProcessSettings, timeout: float, fds: list[int]) -> None:
+    def _choose(
+        self, names: Collection[str], settings: ProcessSettings, timeout: float, wait: bool, fds: list[int]
+    ) -> None:
         """Send the key of a module server with those of ``names`` that are the caller's own; ``()`` if there is none.
 
-        If there is no such module server, one is started. It can be used if its import ends within ``timeout``.
+        If there is no such module server, one is started. It can be used if its import ends within ``timeout``, and
+        this time if ``wait`` is True.
         """
         key = tuple(modules_of_caller(names))
         usable = False
@@ -100,6 +103,7 @@ class _Server:
                 for each in replaced:
                     each.kill()
                 server = _ModuleServer(key, settings)
+                timeout = timeout if wait else 0.0
             self._module_servers[key] = server
             usable = server.is_usable(timeout)
         self._connection.send(key if usable else ())
