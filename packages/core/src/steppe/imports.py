@@ -6,13 +6,12 @@ import gc
 import importlib
 import importlib.util
 import sys
-from contextlib import contextmanager
 from functools import partial
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -41,8 +40,13 @@ def import_tensordict() -> None:
     which takes half of the import time. The functions are marked later, if something else imports the compiler. The
     garbage collector would take a sixth of the remaining time, on modules that are never freed.
     """
-    with _without_collector():
+    collects = gc.isenabled()
+    gc.disable()
+    try:
         _import_tensordict()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _import_tensordict() -> None:
@@ -62,17 +66,6 @@ def _import_tensordict() -> None:
             setattr(compiler, name, mark)
     if noted:
         after_import(COMPILER, partial(_mark_all, noted))
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _note(noted: list[tuple[_Mark, _Function]], mark: _Mark, function: _Function) -> _Function:

@@ -95,21 +95,12 @@ def n_threads() -> int:
         return threading.active_count()
 
 
-def open_descriptors() -> set[int]:
-    """Return the open descriptors of this process; empty if the system does not list them."""
+def open_descriptors() -> set[str]:
+    """Return the open descriptors of this process, with that of the listing; empty if the system does not list them."""
     try:
-        listed = {int(name) for name in os.listdir("/dev/fd")}
+        return set(os.listdir("/dev/fd"))
     except OSError:
         return set()
-    return {fd for fd in listed if _is_open(fd)}  # the descriptor of the listing itself is closed by now
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 def name_process(name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from ..errors import (
@@ -17,6 +18,7 @@ from ..errors import (
     PluginError,
     PluginNotFound,
     TransformNotFound,
+    add_note,
 )
 from . import answers, discovery, known, requirements
 from .ids import EnvId
@@ -149,14 +151,8 @@ class Registry:
 
     def check(self, record: PluginRecord) -> None:
         """Raise a PluginError if a plugin's requirements are not met; nothing is imported."""
-        cache: dict[str, requirements.Installed | None] = {}
-
-        def installed(name: str) -> requirements.Installed | None:
-            if name not in cache:
-                cache[name] = discovery.installed(name, path=self._path)
-            return cache[name]
-
         running = None if self.steppe_version in ("0+unknown", "unknown") else self.steppe_version
+        installed = partial(discovery.installed, path=self._path)
         requirements.check(record, installed=installed, steppe_version=running)
 
     @property
@@ -190,8 +186,7 @@ class Registry:
         except Exception as error:
             if isinstance(error, KeyError) and registered is None and env_id.name in str(error):
                 self._check_name(env_id, cause=error)
-            if hasattr(error, "add_note"):
-                error.add_note(f"while making {text!r} with {maker}")
+            add_note(error, f"while making {text!r} with {maker}")
             raise
         if env is None:
             if registered is None:

@@ -103,19 +103,19 @@ def check(record: PluginRecord, *, installed: Callable[[str], Installed | None],
         raise PluginBroken(
             f"{record.label} has a requirement that cannot be read ({error}): its package metadata is wrong."
         ) from error
-    missing = []
+    libraries = []
     for one in needed:
         if canonical(one.name) == "steppe":
             _check_steppe(record, one, steppe_version)
-        elif installed(one.name) is None:
-            missing.append(requirement_text(one))
+        else:
+            libraries.append((one, installed(one.name)))
+    missing = [requirement_text(one) for one, found in libraries if found is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         pip = "pip install " + " ".join(f"'{text}'" for text in missing)
         raise LibraryMissing(f"{record.label} needs {joined(missing)}, which {verb} not installed: {pip}.")
-    for one in needed:
-        found = installed(one.name)
-        if canonical(one.name) != "steppe" and found is not None and not _within(one.specifier, found.version):
+    for one, found in libraries:
+        if found is not None and not _within(one.specifier, found.version):
             text = requirement_text(one)
             raise LibraryVersionError(_version_text(record, one, found, supported=text, install=text))
     if choices:

@@ -101,7 +101,7 @@ def named_modules(payload: bytes) -> set[str]:
     The module of a function that is pickled by value is not among them, unless something else in the pickle is of it.
     """
     names: set[str] = set()
-    memo: dict[int, object] = {}
+    memo: dict[int | None, object] = {}
     value: object = None
     for opcode, argument, _ in pickletools.genops(payload):
         if opcode.name == "MEMOIZE" or "PUT" in opcode.name:
