@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PluginBroken, PluginError, PluginIncompatible
@@ -82,7 +82,7 @@ class Plugins:
                     self._failed[key] = error
                     raise
                 self._loaded[key] = plugin
-            self._prepare(record, plugin)
+            self._prepare(record.kind, plugin)
             return plugin
 
     def _import(self, record: PluginRecord) -> Any:
@@ -98,8 +98,8 @@ class Plugins:
             callers.trace(f"loaded {record.label} from {record.target} ({spent:.1f} ms)")
         return plugin
 
-    def _prepare(self, record: PluginRecord, plugin: object) -> None:
-        if self._worker is not None and record.kind == "env" and id(plugin) not in self._ready:
+    def _prepare(self, kind: Kind, plugin: object) -> None:
+        if self._worker is not None and kind == "env" and id(plugin) not in self._ready:
             self._ready.add(id(plugin))
             self.call(plugin, "steppe_worker_setup", worker=self._worker)
 
@@ -112,12 +112,10 @@ class Plugins:
                 self._callers = callers.Callers(steppe_version=self._steppe_version())
             return self._callers
 
-    def enter_worker(self, worker: int | None, found: Mapping[Kind, Mapping[str, list[PluginRecord]]]) -> None:
+    def enter_worker(self, worker: int | None) -> None:
         """Call ``steppe_worker_setup`` of each imported plugin, and of others before their first use."""
         with self._lock:
             self._worker = worker
             loaded = list(self._loaded.items())
-        for (kind, name, dist), plugin in loaded:
-            for record in found[kind].get(name, []):
-                if record.dist == dist:
-                    self._prepare(record, plugin)
+        for (kind, _, _), plugin in loaded:
+            self._prepare(kind, plugin)

@@ -51,7 +51,7 @@ def apply_worker_state(state: WorkerState, *, worker: int | None = None) -> None
     registry = manager.current()
     registry.providers.settings = state["settings"]
     registry.registrations.update({name: _restored(name, *value) for name, value in state["registered"].items()})
-    registry.plugins.enter_worker(worker, registry.providers.found())
+    registry.plugins.enter_worker(worker)
 
 
 def _restored(name: str, payload: bytes | None, cause: str) -> Registration:
