@@ -286,7 +286,8 @@ class Registry:
             PluginError: its package cannot be used.
         """
         known = [*self.providers.found()[kind], *self._table.of(kind)]
-        unknown = f"module 'steppe.{'envs' if kind == 'env class' else f'{kind}s'}' has no attribute {name!r}"
+        module = "envs" if kind == "env class" else f"{kind}s"
+        unknown = f"module 'steppe.{module}' has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(unknown)
         record = self._find(kind, _full_name(name, known) if kind == "logger" else name, requested=name)
