@@ -47,6 +47,7 @@ from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_t
 from steppe.envs.env_info import env_info_values, native_info
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
+from steppe.envs.masks.reset import merge_reset
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.module import Module
@@ -112,6 +113,7 @@ __all__ = [
     "layout_problem",
     "make_composite_from_td",
     "make_tensordict",
+    "merge_reset",
     "merge_rows",
     "missing_action",
     "name_place",

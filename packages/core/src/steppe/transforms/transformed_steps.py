@@ -7,11 +7,11 @@ from typing import Any, TypeGuard
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, RowWriter, Unknown, merge_rows, step_mask
+from steppe.envs import EnvBase, RowWriter, Unknown, merge_reset, merge_rows, step_mask
 from steppe.errors import StateError
 from steppe.storage import entries
 from steppe.transforms.compiled.chain_on_rows import TransformedRows, shared
-from steppe.transforms.compiled.pipeline import Pipeline, version
+from steppe.transforms.compiled.pipeline import Pipeline
 from steppe.transforms.compiled.row_plan import RowPlan
 from steppe.transforms.transform_keys import Key
 
@@ -154,7 +154,7 @@ class TransformedSteps(EnvBase):
                 root = pipeline.without_outputs(root)
             elif pipeline.plain_step and not base.base_state.is_closed:
                 # base.step would do the same, and copy the root first.
-                return base._whole_step(pipeline.shown(root) if pipeline.hidden else root)
+                return base._whole_step(pipeline.root(root) if pipeline.hidden else root)
             else:
                 root = pipeline.root(root)
             following: TensorDictBase = base.step(root).get("next")
@@ -220,7 +220,6 @@ class TransformedSteps(EnvBase):
         stepped, base_root = self._base.step_and_maybe_reset(base_data)
         base_next = stepped.get("next")
         done = pipeline.done_entries(base_next)
-        base_entries = dict(entries(base_next)) if type(base_next) is TensorDict else {}
         following = pipeline.outward(views, base_next)
         changed = {key: new for key, new in pipeline.done_entries(following).items() if new is not done[key]}
         if changed and not pipeline.may_end:
@@ -234,36 +233,9 @@ class TransformedSteps(EnvBase):
             outputs = pipeline.base_outputs(base_root)
             if changed:
                 outputs = self._reset_the_rest(outputs, done, root)
-            kept = [name for name, value in base_entries.items() if value is following.get(name, None)]
-            known = pipeline.versions(outputs, kept)
             fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
-            if known is None or not self._merge_flat(root, fresh, known):
-                root = self.settle_reset(root, fresh)
+            root = merge_reset(root, fresh, self.done_groups, self.requested_masks(root))
         return tensordict, root
-
-    @staticmethod
-    def _merge_flat(root: TensorDictBase, fresh: TensorDictBase, known: dict[str, tuple[torch.Tensor, int]]) -> bool:
-        """Write the reset rows into a root without nested entries; return False if the data is of another form.
-
-        Args:
-            root: the root of the next step, which has a reset mask.
-            fresh: the data of the reset.
-            known: outputs of the base that hold the values of all other rows too, with their versions.
-        """
-        if type(root) is not TensorDict or type(fresh) is not TensorDict:
-            return False
-        level = entries(root)
-        mask = level.pop("_reset")
-        for name, value in entries(fresh).items():
-            if name in known and value is known[name][0] and version(value) == known[name][1]:
-                level[name] = value
-            else:
-                shaped = mask
-                if value.ndim != mask.ndim:
-                    rows = tuple(root.batch_size)
-                    shaped = mask.reshape(rows + (1,) * (value.ndim - len(rows)))
-                level[name] = torch.where(shaped, value, level[name])
-        return True
 
     @staticmethod
     def _check_ends(done: dict[Key, torch.Tensor], changed: dict[Key, torch.Tensor]) -> None:

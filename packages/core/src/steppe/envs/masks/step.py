@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, lazy_stack
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
 from steppe.errors import SpecError
 from steppe.specs import contains_lazy_spec
+from steppe.storage import build_alike, entries
 
 if TYPE_CHECKING:
     from steppe.envs.reset_and_step import ResetAndStep
@@ -110,24 +111,28 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
     for stack in (new, old):
         if isinstance(stack, LazyStackedTensorDict):
             return _merge_parts(mask, new, old, stack.stack_dim)
-    out = new.empty()
-    for key in new.keys(is_leaf=_is_leaf):
-        value, previous = new.get(key), old.get(key, None)
-        if isinstance(value, TensorDictBase) and not _is_leaf(type(value)):
-            out.set(key, merge_rows(mask, value, previous if previous is not None else value.empty()))
-        elif isinstance(value, torch.Tensor):
+    # The methods of a TensorDict take longer than the operations on a few rows.
+    plain = type(new) is TensorDict
+    values = entries(new) if plain else {key: new.get(key) for key in new.keys(is_leaf=_is_leaf)}
+    before = entries(old) if type(old) is TensorDict else old
+    merged: dict[str, Any] = {}
+    for key, value in values.items():
+        previous = before.get(key, None)
+        if isinstance(value, torch.Tensor):
             if previous is None:
                 previous = torch.zeros_like(value)
             if value.shape != previous.shape:
                 if mask.ndim:
                     return _merge_parts(mask, new, old, 0)
-                out.set(key, value if mask else previous)
+                merged[key] = value if mask else previous
                 continue
             shaped = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
-            out.set(key, torch.where(shaped, value, previous))
+            merged[key] = torch.where(shaped, value, previous)
+        elif isinstance(value, TensorDictBase) and not _is_leaf(type(value)):
+            merged[key] = merge_rows(mask, value, previous if previous is not None else value.empty())
         else:
-            out.set(key, value if previous is None else _merge_non_tensors(mask, value, previous))
-    return out
+            merged[key] = value if previous is None else _merge_non_tensors(mask, value, previous)
+    return build_alike(merged, new) if plain else new.empty().update(merged)
 
 
 def _merge_parts(mask: torch.Tensor, new: Any, old: Any, dim: int) -> Any:

@@ -13,13 +13,12 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import ArrayEnv, EnvBase, written_by_policy
 from steppe.errors import SpecError
 from steppe.specs import Composite, every_leaf_key
-from steppe.storage import build_td, copy_names, entries, storage_problem
+from steppe.storage import build_alike, entries
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.row_plan import RowPlan, plan_batch, row_problem
+from steppe.transforms.compiled.row_plan import Link, RowPlan, links, plan_rows
 from steppe.transforms.compiled.transform_hooks import (
     BeforeReset,
     EnvSpecs,
-    Hooks,
     InverseHook,
     ResetHook,
     StepHook,
@@ -69,18 +68,13 @@ class Pipeline:
     """
 
     def __init__(self, base: EnvBase, transform: Transform) -> None:
-        specs = self.base_specs = EnvSpecs.of(base)
-        all_hooks: list[Hooks] = []
-        before: list[EnvSpecs] = []
+        self.base_specs = EnvSpecs.of(base)
         parts = list(leaves(transform))
-        for part in parts:
-            before.append(specs)
-            all_hooks.append(part.hooks_in(specs))
-            specs = part.specs_behind(specs)
-        self.specs = specs
+        chain = list(links(parts, self.base_specs))
+        all_hooks = [link.hooks for link in chain]
+        self.specs = chain[-1].after if chain else self.base_specs
         self.base_writer = base.row_writer
-        self.row_plan: RowPlan | None = None
-        self.row_problem = self._plan_rows(base, list(leaves(transform)), all_hooks, before, specs)
+        self.row_plan, self.row_problem = self._plan_rows(base, parts, chain)
         self.base_version = base.specs_version
         self.inverses: list[InverseHook] = []
         self.before_resets: list[BeforeReset] = []
@@ -129,27 +123,13 @@ class Pipeline:
         )
         self.two_trips = base_cannot_reset or (transform.writes_done and not transform.only_ends)
         known = _outputs(self.base_specs)
-        foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
+        foreign = (known - _leaf_keys(self.base_specs.state)) | (
+            _outputs(self.specs) - known - _leaf_keys(self.specs.state)
+        )
         self._foreign = [*foreign, "next"]
         self._base_outputs = [*every_leaf_key(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
-        # Whether done entries are only at the root, and all entries are tensors of fixed shapes at the root.
-        self.flat = (
-            [group.prefix for group in self.specs.groups] == [()]
-            and all(type(key) is str for key in self._base_outputs)
-            and all(
-                type(key) is str
-                for kind in (self.specs.observation, self.specs.done)
-                for key in kind.keys(include_nested=True, leaves_only=True)
-            )
-            and all(
-                storage_problem(kind) is None
-                for specs in (self.base_specs, self.specs)
-                for kind in (specs.observation, specs.reward, specs.done)
-            )
-        )
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
-        self._refuse_changed_states(parts)
-        _refuse_reshaped_states(parts, all_hooks, [*before, specs])
+        _refuse_changed_states(chain, self.base_specs, self.specs)
         self._watched = self._keys_of_base(parts)
         self.hidden: set[Key] = set()
         for key in [key for key in self._watched if self._is_replaced(key, parts)]:
@@ -161,22 +141,6 @@ class Pipeline:
     def shows_all(self) -> bool:
         """Whether the base may receive the caller's data itself and write ``next`` into it."""
         return not self.inverses and not self.hidden
-
-    def _refuse_changed_states(self, parts: list[Transform]) -> None:
-        """Raise SpecError if a transform changes a state that each step reads, and has no inverse for it."""
-        undone = _declared(parts, "in_keys_inv")
-        if self.inverses and not undone:
-            return  # the inverses may write any entry
-        for key, state in self.specs.state.items(include_nested=True, leaves_only=True):
-            observed = self.specs.observation.get(key, None)
-            if observed is None or state is None or key in undone or self.base_specs.state.get(key, None) is None:
-                continue
-            if (observed.shape, observed.dtype) != (state.shape, state.dtype):
-                raise SpecError(
-                    f"{key!r} is a state, which each step reads from the data, and a transform makes it "
-                    f"{tuple(observed.shape)} of {observed.dtype} where the environment needs {tuple(state.shape)} of "
-                    f"{state.dtype}. Give the transform an inverse, in_keys_inv=[{key!r}], or other out_keys."
-                )
 
     def _keys_of_base(self, parts: list[Transform]) -> list[Key]:
         """Return the observations that the base may read from the root although they are no states."""
@@ -205,27 +169,18 @@ class Pipeline:
             if value is not None and after is not None and (after is not value or version(after) != before):
                 self._hide(key)
 
-    def _plan_rows(
-        self, base: EnvBase, parts: list[Transform], all_hooks: list[Hooks], before: list[EnvSpecs], after: EnvSpecs
-    ) -> str | None:
-        """Set ``row_plan``; return the reason if there is none."""
+    def _plan_rows(self, base: EnvBase, parts: list[Transform], chain: list[Link]) -> tuple[RowPlan | None, str | None]:
+        """Return the plan for rows, or the reason if there is none."""
         writer = self.base_writer
         if writer is None:
-            return base.row_problem
-        if base.batch_size:
-            casts = writer.own_rows is None
-            self.row_plan, problem = plan_batch(writer.layout, EnvSpecs.of_row(base), parts, casts_in_write=casts)
-            return problem
-        behind_each = [*before[1:], after] if parts else []
-        for part, hooks, specs, behind in zip(parts, all_hooks, before, behind_each, strict=True):
-            problem = row_problem(part, hooks, specs, behind)
-            if problem is not None:
-                return problem
-        plan = RowPlan(writer.layout, parts, all_hooks, before, after)
-        problem = plan.problem()
-        if problem is None:
-            self.row_plan = plan
-        return problem
+            return None, base.row_problem
+        if not base.batch_size:
+            return plan_rows(writer.layout, chain, self.base_specs)
+        specs = EnvSpecs.of_row(base)
+        if specs is None:
+            return None, "the rows of the batch differ, or it has states."
+        casts = writer.own_rows is None
+        return plan_rows(writer.layout, links(parts, specs), specs, of_batch=True, casts_in_write=casts)
 
     def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
         """Return the root as the caller passed it and after each inverse; the last one is for the base."""
@@ -274,40 +229,25 @@ class Pipeline:
 
     def base_outputs(self, root: TensorDictBase) -> TensorDictBase:
         """Return a copy of a root of the base with its observations and done entries only."""
-        if self.flat and type(root) is TensorDict:
-            level = entries(root)
-            return build_td({key: level[key] for key in self._base_outputs}, root.batch_size, root.device)
-        return root.select(*self._base_outputs, strict=False)
-
-    def versions(self, outputs: TensorDictBase, names: list[str]) -> dict[str, tuple[torch.Tensor, int]] | None:
-        """Return outputs of a reset of the base with their versions, to see which ones the transforms leave unchanged.
-
-        Args:
-            outputs: the outputs.
-            names: entries that the transforms left unchanged in the step before.
-
-        Returns:
-            None for data with nested entries.
-        """
-        if not self.flat or type(outputs) is not TensorDict:
-            return None
-        level = entries(outputs)
-        return {name: (level[name], version(level[name])) for name in names if name in level}
+        if type(root) is not TensorDict or not all(type(key) is str for key in self._base_outputs):
+            return root.select(*self._base_outputs, strict=False)
+        level = entries(root)
+        return build_alike({key: level[key] for key in self._base_outputs if key in level}, root)
 
     def root(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return a copy of the root that the base may write into, without hidden entries.
 
         Its ``next`` has only the entries that a policy has written there for the base to pass through.
         """
-        return self._with_written(tensordict, self._without(tensordict, ("next", *self.hidden)))
+        keys = ("next", *self.hidden)
+        if type(tensordict) is not TensorDict or not all(type(key) is str for key in keys):
+            return self._with_written(tensordict, tensordict.exclude(*keys))
+        level = {name: value for name, value in entries(tensordict).items() if name not in keys}
+        return self._with_written(tensordict, build_alike(level, tensordict))
 
     def _with_written(self, tensordict: TensorDictBase, root: TensorDictBase) -> TensorDictBase:
         written = written_by_policy(tensordict, self._passed_by_base) if self._passed_by_base else None
         return root if written is None else root.set("next", written)
-
-    def shown(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the root without hidden entries; it must not be written into."""
-        return self._without(tensordict, (*self.hidden,))
 
     def explain_hidden(self, error: KeyError) -> None:
         """Replace an error of the base about a hidden entry.
@@ -323,49 +263,51 @@ class Pipeline:
                     f"the transform an inverse, in_keys_inv=[{key!r}], or other out_keys."
                 ) from error
 
-    @staticmethod
-    def _without(tensordict: TensorDictBase, keys: tuple[Key, ...]) -> TensorDictBase:
-        if type(tensordict) is not TensorDict or not all(type(key) is str for key in keys):
-            return tensordict.exclude(*keys)
-        level = {name: value for name, value in entries(tensordict).items() if name not in keys}
-        return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
 
+def _refuse_changed_states(chain: list[Link], base: EnvSpecs, after: EnvSpecs) -> None:
+    """Raise SpecError if a transform changes an entry that the environment or an earlier transform reads from the root.
 
-def _refuse_reshaped_states(parts: list[Transform], hooks: list[Hooks], around: list[EnvSpecs]) -> None:
-    """Raise SpecError if a transform reshapes an entry that an earlier one reads from the root, without an inverse.
+    An inverse may undo the change.
 
     Args:
-        parts: the transforms.
-        hooks: the hooks of each of them.
-        around: the specs before each of them, and behind the last one.
+        chain: the transforms.
+        base: the specs before them.
+        after: the specs behind them.
     """
+    around = [base, *(link.after for link in chain)]
     for i, key in _states_added(around):
-        leaves_behind = [specs.observation.get(key, None) for specs in around[i + 1 :]]
-        needed = around[-1].state.get(key, None)
-        if needed is None or any(leaf is None for leaf in leaves_behind):
+        seen, needed = [specs.observation.get(key, None) for specs in around[i:]], after.state.get(key, None)
+        if needed is None or any(leaf is None for leaf in seen):
             continue
-        shapes = [tuple(leaf.shape) for leaf in leaves_behind if leaf is not None]
-        if shapes[-1] == tuple(needed.shape):
-            continue
-        if any(hook.inverse is not None and hook.inverse_pairs is None for hook in hooks[i + 1 :]):
+        # An earlier transform computes with any dtype, an environment does not.
+        *kinds, kind = [
+            (tuple(leaf.shape), leaf.dtype if i == 0 else None) for leaf in (*seen, needed) if leaf is not None
+        ]
+        behind = chain[i:]
+        if kinds[-1] == kind or any(link.hooks.inverse and link.hooks.inverse_pairs is None for link in behind):
             continue  # these inverses may write any entry
-        by = next((at for at in range(i + 1, len(parts)) if shapes[at - i - 1] != shapes[at - i]), i)
-        if by == i:
+        if key in _declared([link.part for link in behind], "in_keys_inv"):
+            continue
+        part = next((link.part for link, (old, new) in zip(behind, pairwise(kinds), strict=True) if new != old), None)
+        if part is None:
             continue  # its own specs differ
-        reads, reshapes = type(parts[i]).__name__, type(parts[by]).__name__
-        invertible = "in_keys_inv" in inspect.signature(type(parts[by])).parameters
-        fix = f"in_keys_inv=[{key!r}] too, which undoes that for {reads}, or " if invertible else ""
+        reads = type(chain[i - 1].part).__name__ if i else "The environment"
+        changes = type(part).__name__
+        invertible = "in_keys_inv" in inspect.signature(type(part)).parameters
+        fix = f"in_keys_inv=[{key!r}] too, which undoes that, or " if invertible else ""
         raise SpecError(
-            f"{reads} reads {key!r} from the data of each step, of shape {tuple(needed.shape)}, and {reshapes} behind "
-            f"it makes that {shapes[-1]}. Give {reshapes} {fix}out_keys of another name."
+            f"{reads} reads {key!r} from the data of each step, of shape {tuple(needed.shape)} and {needed.dtype}, and "
+            f"{changes} behind it makes that {tuple(seen[-1].shape)} of {seen[-1].dtype}. Give {changes} {fix}out_keys "
+            "of another name."
         )
 
 
 def _states_added(around: list[EnvSpecs]) -> Iterator[tuple[int, Key]]:
-    """Yield the position of each transform that adds a state, and the key of the state."""
-    for i, (specs, behind) in enumerate(pairwise(around)):
-        for key in behind.state.keys(include_nested=True, leaves_only=True):
-            if specs.state.get(key, None) is None and specs.observation.get(key, None) is None:
+    """Yield states, with the index of the first specs that have them, unless they were observations before."""
+    for i, (specs, behind) in enumerate(pairwise([None, *around])):
+        assert behind is not None
+        for key in _leaf_keys(behind.state):
+            if specs is None or (specs.state.get(key, None) is None and specs.observation.get(key, None) is None):
                 yield i, key
 
 

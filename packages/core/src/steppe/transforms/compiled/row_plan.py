@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks
 from steppe.transforms.transform_keys import Key
 
-__all__ = ["Memory", "RowPlan", "Value", "plan_batch", "row_problem"]
+__all__ = ["Link", "Memory", "RowPlan", "Value", "links", "plan_rows"]
 
 _DONE = ("done", "terminated", "truncated")
 
@@ -80,30 +82,24 @@ class RowPlan:
 
     Args:
         base: layout of the rows before the first transform.
-        parts: the transforms, in order.
-        hooks: the hooks of each of them.
-        before: the specs before each of them.
-        after: the specs behind all of them.
+        chain: the transforms, in order.
+        specs: the specs before the first one.
         casts_in_write: whether the base can write into memory of another dtype, so that numpy casts its values.
 
     Attributes:
         layout: layout of the caller's rows.
+        parts, hooks, before: the transforms, the hooks of each of them and the specs before each of them.
+        after: the specs behind all of them.
         values: the values by key, before the first transform and behind each one.
         repeating: positions of the transforms that repeat steps.
     """
 
-    def __init__(
-        self,
-        base: RowLayout,
-        parts: list[Transform],
-        hooks: list[Hooks],
-        before: list[EnvSpecs],
-        after: EnvSpecs,
-        *,
-        casts_in_write: bool = True,
-    ) -> None:
+    def __init__(self, base: RowLayout, chain: list[Link], specs: EnvSpecs, *, casts_in_write: bool = True) -> None:
         self._casts_in_write = casts_in_write
-        self.parts, self.hooks, self.before, self.after = parts, hooks, before, after
+        parts = self.parts = [link.part for link in chain]
+        hooks = self.hooks = [link.hooks for link in chain]
+        before = self.before = [link.before for link in chain]
+        after = self.after = chain[-1].after if chain else specs
         self.base_carried, self._base_reads_root = base.carried, base.reads_root
         self.repeating = [i for i, hook in enumerate(hooks) if hook.rows is not None and hook.rows.repeats is not None]
         #: For each transform, the pairs of its inverse that are actions. Rows have no states that are not observed.
@@ -116,11 +112,11 @@ class RowPlan:
         flag = np.dtype(bool)
         current |= {name: Value(shape, flag, True) for name, shape in base.done_shapes.items()}
         self.values = [current]
-        for i, (hook, specs) in enumerate(zip(hooks, [*before[1:], after] if hooks else [], strict=True)):
+        for i, link in enumerate(chain):
             if i in self.repeating:
                 for key in self.rewards_before(i):
                     current[key].is_read = True  # rewards are added up before later casts
-            current = self._behind(hook, current, specs)
+            current = self._behind(link.hooks, current, link.after)
             self.values.append(current)
         for key, value in current.items():
             value.place.row_key = key
@@ -262,48 +258,56 @@ class RowPlan:
         return self._repeating_problem()
 
 
-def plan_batch(
-    base: RowLayout, specs: EnvSpecs | None, parts: list[Transform], *, casts_in_write: bool = True
+@dataclass(frozen=True)
+class Link:
+    """One transform of a chain, with its hooks and the specs before and behind it."""
+
+    part: Transform
+    hooks: Hooks
+    before: EnvSpecs
+    after: EnvSpecs
+
+
+def links(parts: Iterable[Transform], specs: EnvSpecs) -> Iterator[Link]:
+    """Yield the transforms of a chain, with the hooks and specs that follow from those of the environment."""
+    for part in parts:
+        link = Link(part, part.hooks_in(specs), specs, part.specs_behind(specs))
+        yield link
+        specs = link.after
+
+
+def plan_rows(
+    base: RowLayout, chain: Iterable[Link], specs: EnvSpecs, *, of_batch: bool = False, casts_in_write: bool = True
 ) -> tuple[RowPlan | None, str | None]:
-    """Plan a chain around a batch, of transforms with ``RowHooks``; each runs once for all rows.
+    """Plan a chain around one environment, or around a batch, where each transform runs once for all rows.
 
     Args:
         base: layout of one row before the transforms.
-        specs: specs of one row; None if the rows differ or the batch has states.
-        parts: the transforms.
+        chain: the transforms.
+        specs: specs of one row before them.
+        of_batch: whether it is around a batch; the transforms need ``RowHooks`` then.
         casts_in_write: see :class:`RowPlan`.
 
     Returns:
         The plan and None; or None and the reason why the chain cannot run on rows.
     """
-    if specs is None:
-        return None, "the rows of the batch differ, or it has states."
-    before: list[EnvSpecs] = []
-    hooks: list[Hooks] = []
-    for part in parts:
-        hook, after = part.hooks_in(specs), part.specs_behind(specs)
-        if (hook.rows is None or hook.passed_through) and not hook.does_nothing:
-            return None, f"{type(part).__name__} is not written for rows of a batch."
-        problem = row_problem(part, hook, specs, after)
+    taken: list[Link] = []
+    for link in chain:
+        hooks = link.hooks
+        if of_batch and (hooks.rows is None or hooks.passed_through) and not hooks.does_nothing:
+            return None, f"{type(link.part).__name__} is not written for rows of a batch."
+        problem = row_problem(link)
         if problem is not None:
             return None, problem
-        before.append(specs)
-        hooks.append(hook)
-        specs = after
-    plan = RowPlan(base, parts, hooks, before, specs, casts_in_write=casts_in_write)
+        taken.append(link)
+    plan = RowPlan(base, taken, specs, casts_in_write=casts_in_write)
     problem = plan.problem()
     return (plan, None) if problem is None else (None, problem)
 
 
-def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) -> str | None:
-    """Say why a transform cannot run on rows of arrays, or return None.
-
-    Args:
-        part: the transform.
-        hook: its hooks.
-        specs: the specs before it.
-        after: the specs behind it.
-    """
+def row_problem(link: Link) -> str | None:
+    """Say why a transform cannot run on rows of arrays, or return None."""
+    part, hook, specs, after = link.part, link.hooks, link.before, link.after
     name = type(part).__name__
     if hook.needs_tensordicts is not None:
         return f"{name} {hook.needs_tensordicts}."
