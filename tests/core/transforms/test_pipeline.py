@@ -257,7 +257,7 @@ class Spread(Transform):
 def test_a_state_that_is_given_another_shape_needs_an_inverse():
     env = TransformedEnv(StatelessCountingEnv(), Spread(["count"]))
 
-    with pytest.raises(SpecError, match=r"'count' is a state.*in_keys_inv=\['count'\]"):
+    with pytest.raises(SpecError, match=r"environment reads 'count' .*in_keys_inv=\['count'\]"):
         env.reset()
 
 

@@ -53,6 +53,24 @@ def test_actions_from_minus_one_to_one_cover_the_bounds():
     assert TransformedEnv(takes(BOX), ActionScaling()).action_spec == Bounded(-1.0, 1.0, (2,))
 
 
+ROWS = torch.stack([Bounded(-1.0, 1.0, (2,)), Bounded(-2.0, 4.0, (2,))])
+
+
+@pytest.mark.parametrize(
+    ("transform", "action"),
+    [
+        (ActionScaling(), torch.ones(2, 2)),
+        (ActionDiscretizer(3, sampling=Sampling.HIGH), torch.full((2, 2), 2)),
+    ],
+)
+def test_each_row_of_a_stack_of_bounds_has_its_own(transform, action):
+    base = DataEnv({"observation": Unbounded((2, 1))}, action=ROWS, reward=Unbounded((2, 1)), batch_size=(2,))
+    env = TransformedEnv(base, transform)
+    assert env.action_spec.shape == (2, 2)
+
+    assert env.transform.inv(TensorDict(action=action, batch_size=2))["action"].tolist() == [[1, 1], [4, 4]]
+
+
 @EACH_BASE
 def test_rewards_are_those_of_the_scaled_actions(base):
     env = TransformedEnv(base(9, action="continuous"), ActionScaling(loc=0.25, scale=0.5))

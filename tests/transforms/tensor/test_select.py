@@ -6,8 +6,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from steppe import SerialEnv
 from steppe.errors import SpecError
-from steppe.specs import Bounded, Composite, Unbounded
+from steppe.specs import Binary, Bounded, Categorical, Composite, Unbounded
 from steppe.transforms import (
     Compose,
     ExcludeTransform,
@@ -300,3 +301,47 @@ def test_specs_are_selected_without_an_environment(transform, expected, batch_si
 
     assert keys(spec) == expected
     assert spec.shape == batch_size
+
+
+# -- masks of actions ------------------------------------------------------------------------------------------------
+
+
+class Legal(DataEnv):
+    """Allows two neighbours of five actions, others in each step, and refuses the rest."""
+
+    def __init__(self):
+        super().__init__({"allowed": Binary(5, dtype=torch.bool)}, action=Categorical(5))
+        self.action_masks = {"action": "allowed"}
+        self.steps = 0
+
+    def _allowed(self, data):
+        return data.set("allowed", (torch.arange(5) - self.steps) % 5 < 2)
+
+    def _reset(self, *args, **kwargs):
+        self.steps = 0
+        return self._allowed(super()._reset(*args, **kwargs))
+
+    def _step(self, tensordict):
+        assert bool(((torch.arange(5) - self.steps) % 5 < 2)[tensordict["action"]]), "not allowed"
+        self.steps += 1
+        return self._allowed(super()._step(tensordict))
+
+
+@pytest.mark.parametrize(
+    ("rename", "masks"),
+    [
+        (RenameTransform("allowed", "mask"), {"action": "mask"}),
+        (RenameTransform([], [], "action", "move"), {"move": "allowed"}),
+        (RenameTransform("allowed", ("legal", "mask"), "action", "move"), {"move": ("legal", "mask")}),
+        (RenameTransform("allowed", "mask", create_copy=True), {"action": "allowed"}),
+    ],
+)
+def test_random_actions_follow_a_mask_under_its_new_name(rename, masks):
+    env = TransformedEnv(Legal(), Compose(StepCounter(), rename))
+    assert env.action_masks == masks
+
+    env.set_seed(0)
+    env.rollout(50, break_when_any_done=False)
+    batch = SerialEnv(2, lambda: TransformedEnv(Legal(), rename.clone()))
+    assert batch.action_masks == masks
+    batch.rollout(20, break_when_any_done=False)

@@ -114,6 +114,13 @@ class Stacked(LazyStack[Spec]):
         """The sets of values of the specs."""
         return [part.space for part in self._parts]
 
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the bounds of all parts; see :meth:`Spec.bounds`."""
+        if -1 in self.shape:
+            raise self._unsupported("bounds", "the parts have different sizes")
+        low, high = zip(*(part.bounds() for part in self._parts), strict=True)
+        return torch.stack(low, self._dim), torch.stack(high, self._dim)
+
     def _joined(self, values: list[Any], lead: int = 0) -> Any:
         if not isinstance(values[0], torch.Tensor):
             return LazyStackedTensorDict.lazy_stack(values, lead + self._dim)

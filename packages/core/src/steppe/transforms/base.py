@@ -12,7 +12,7 @@ from tensordict.nn import dispatch
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, Spec
-from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, pair_hook
+from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
 from steppe.transforms.overrides import Overrides, changed_specs
 from steppe.transforms.placed import Placed
 from steppe.transforms.spec_decorators import map_leaves
@@ -200,6 +200,22 @@ class Transform(Placed):
     def key_of_rows(self) -> object:
         """Return ``shared_key``, or None if a subclass overrides methods of the class that defines it."""
         return None if all(self._overrides.of_methods(name) for name in self.key_methods) else self.shared_key()
+
+    def masks_behind(self, masks: Mapping[NestedKey, NestedKey], link: Link) -> Mapping[NestedKey, NestedKey]:
+        """Return the masks of actions of the environment behind this transform; see :attr:`EnvBase.action_masks`.
+
+        Override this if the transform changes the key of a masked action or of its mask.
+
+        Args:
+            masks: ``{action key: mask key}`` of the environment before the transform.
+            link: the transform with the specs before and behind it.
+
+        Returns:
+            By default ``action_masks``, and those of ``masks`` whose action stays the same.
+        """
+        before, after = link.before.action, link.after.action
+        kept = {key: mask for key, mask in masks.items() if _same_choice(before.get(key, None), after.get(key, None))}
+        return {**kept, **self.action_masks}
 
     def inverse_kernel(self, leaf: Spec) -> Callable[[Array], Array] | None:
         """Return ``_inv_apply_transform`` in numpy, for steps of a single environment.
@@ -498,3 +514,16 @@ class Transform(Placed):
 
     def _repr_keys(self) -> Iterable[str]:
         return ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv")
+
+
+def _same_choice(before: Spec | None, after: Spec | None) -> bool:
+    """Return whether two specs of an action are equal, apart from the masks that they show."""
+    return _unmasked(before) == _unmasked(after)
+
+
+def _unmasked(spec: Spec | None) -> Spec | None:
+    if spec is None or spec.choice_form is None or spec.rows_differ:
+        return spec
+    unmasked: Any = spec.clone()
+    unmasked.update_mask(None)
+    return unmasked  # type: ignore[no-any-return]

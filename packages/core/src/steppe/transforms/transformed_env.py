@@ -11,7 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from steppe.envs import EnvBase, Unknown
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import SPEC_KINDS, Categorical, Composite, OneHot, Spec
+from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.base import Transform
 from steppe.transforms.callable_transform import as_transform
 from steppe.transforms.compiled.pipeline import leaves
@@ -346,14 +346,18 @@ class TransformedEnv(TransformedSteps):
 
     @property  # type: ignore[misc]
     def action_masks(self) -> Mapping[NestedKey, NestedKey]:
-        """The masks of the base whose actions no transform changes, and those that transforms declare."""
-        base, declared = self._base.action_masks, self.transform.action_masks
-        if base and self._compiled.inverses:
-            before, after = self._base.full_action_spec, self.full_action_spec
-            base = {
-                key: mask for key, mask in base.items() if _same_choice(before.get(key, None), after.get(key, None))
-            }
-        return {**base, **declared} if declared else base
+        """The masks of the base, as far as no transform changes their actions, and those that transforms declare."""
+        masks, declared = self._base.action_masks, self.transform.action_masks
+        if not masks and not declared:
+            return masks
+        # Comparing specs takes long, and random actions ask in each step.
+        known: dict[object, Mapping[NestedKey, NestedKey]] = self.cached("action_masks", dict)
+        place = (tuple(masks.items()), tuple(declared.items()))
+        if place not in known:
+            for link in self._compiled.chain:
+                masks = link.part.masks_behind(masks, link)
+            known[place] = masks
+        return known[place]
 
     @property
     def masks_may_be_empty(self) -> bool:  # type: ignore[override]
@@ -454,16 +458,3 @@ class TransformedEnv(TransformedSteps):
 
 class AutoResetEnv(TransformedEnv):
     """Same as :class:`TransformedEnv`, under TorchRL's name for one with an ``AutoResetTransform`` (steppe-time)."""
-
-
-def _same_choice(before: Spec | None, after: Spec | None) -> bool:
-    """Return whether two specs of an action are equal, apart from the masks that they show."""
-    return _unmasked(before) == _unmasked(after)
-
-
-def _unmasked(spec: Spec | None) -> Spec | None:
-    if not isinstance(spec, (Categorical, OneHot)):
-        return spec
-    spec = spec.clone()
-    spec.update_mask(None)
-    return spec

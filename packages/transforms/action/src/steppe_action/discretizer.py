@@ -10,7 +10,6 @@ import torch
 
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import (
-    Bounded,
     Categorical,
     MultiCategorical,
     MultiOneHot,
@@ -20,7 +19,7 @@ from steppe.specs import (
 )
 from steppe.transforms import RowGenerators, as_key
 
-from .inverse import ActionInverse, one_row
+from .inverse import ActionInverse, has_floats, one_row
 
 __all__ = ["ActionDiscretizer"]
 
@@ -109,11 +108,13 @@ class ActionDiscretizer(ActionInverse):
         return (begins + ends) / 2 if self.sampling == self.SamplingStrategy.MEDIAN else begins
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
-        row = one_row(leaf, batch_dims)
-        finite = isinstance(row, Bounded) and bool((row.space.low.isfinite() & row.space.high.isfinite()).all())
-        if not finite or row.dtype is None or not row.dtype.is_floating_point:
-            raise SpecError(f"ActionDiscretizer needs an action of floats with two finite bounds, found {leaf}.")
-        self.dtype = row.dtype
+        wrong = SpecError(f"ActionDiscretizer needs an action of floats with two finite bounds, found {leaf}.")
+        if not has_floats(leaf):
+            raise wrong
+        low, high = one_row(leaf, batch_dims).bounds()
+        if not bool((low.isfinite() & high.isfinite()).all()):
+            raise wrong
+        self.dtype = low.dtype
         counts: torch.Tensor = self._counts
         scalar = leaf.ndim == batch_dims
         n = 1 if scalar else int(leaf.shape[-1])
@@ -123,11 +124,10 @@ class ActionDiscretizer(ActionInverse):
                 f"{leaf}."
             )
         nvec = counts.reshape(-1).expand(n).tolist()
-        device, most = row.space.low.device, max(nvec)
+        device, most, width = low.device, max(nvec), high - low
         table = torch.zeros(n, most, dtype=self.dtype, device=device)
         for i, count in enumerate(nvec):
             table[i, :count] = self.custom_arange(count, device)
-        low, width = row.space.low, row.space.high - row.space.low
         self._plan = (nvec, table, low, width, scalar)
         self._values = self._values_of(nvec, table, low, width) if low.ndim <= 1 else None
         if scalar:

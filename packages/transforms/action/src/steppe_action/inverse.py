@@ -9,10 +9,10 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Bounded, Spec
+from steppe.specs import Spec
 from steppe.transforms import EnvSpecs, Hooks, RowGenerators, WholeSpecs, set_beside
 
-__all__ = ["ActionInverse", "one_row"]
+__all__ = ["ActionInverse", "has_floats", "one_row"]
 
 
 class ActionInverse(WholeSpecs):
@@ -88,13 +88,17 @@ class ActionInverse(WholeSpecs):
         return torch.cat([make(count // rows, generator) for generator in draws.of(rows)])
 
 
+def has_floats(leaf: Spec) -> bool:
+    """Whether an action consists of floating-point numbers, instead of choices."""
+    return leaf.dtype is not None and leaf.dtype.is_floating_point and leaf.array_check() is None
+
+
 def one_row(leaf: Spec, batch_dims: int) -> Spec:
     """Return the spec of one row, or that of all rows if their bounds differ."""
     if not batch_dims:
         return leaf
-    if isinstance(leaf, Bounded):
-        for bound in (leaf.space.low, leaf.space.high):
-            rows = bound.reshape(-1, *bound.shape[batch_dims:])
-            if not torch.equal(rows, rows[:1].expand_as(rows)):
-                return leaf
+    for bound in leaf.bounds():
+        rows = bound.reshape(-1, *bound.shape[batch_dims:])
+        if not torch.equal(rows, rows[:1].expand_as(rows)):
+            return leaf
     return leaf[(0,) * batch_dims]  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from steppe.errors import SpecError, StateError
 from steppe.specs import Bounded, Spec, Unbounded
 from steppe.transforms import as_keys
 
-from .inverse import ActionInverse, one_row
+from .inverse import ActionInverse, has_floats, one_row
 
 __all__ = ["ActionScaling"]
 
@@ -93,20 +93,17 @@ class ActionScaling(ActionInverse):
         return (type(self), self.standard_normal, tuple(self.in_keys_inv), tuple(self.out_keys_inv), given)
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
-        row = one_row(leaf, batch_dims)
-        if not isinstance(row, (Bounded, Unbounded)) or row.dtype is None or not row.dtype.is_floating_point:
+        if not has_floats(leaf):
             raise SpecError(
                 f"ActionScaling needs an action of floats, found {leaf}. Use ActionDiscretizer the other way."
             )
-        low: Any
-        high: Any
-        low, high = (row.space.low, row.space.high) if isinstance(row, Bounded) else (None, None)
-        bounded = low is not None and bool((low.isfinite() & high.isfinite() & (high > low)).all())
+        low, high = one_row(leaf, batch_dims).bounds()
+        bounded = bool((low.isfinite() & high.isfinite() & (high > low)).all())
         self._limits = (low, high) if bounded else None
         if self._given:
             if not bounded:
                 return Unbounded(leaf.shape, device=leaf.device, dtype=leaf.dtype)
-            edges = [self._apply_transform(bound) for bound in (leaf.space.low, leaf.space.high)]
+            edges = [self._apply_transform(bound) for bound in leaf.bounds()]
             low, high = torch.minimum(*edges), torch.maximum(*edges)
             return Bounded(low, high, shape=leaf.shape, device=leaf.device, dtype=leaf.dtype)
         if not bounded:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tensordict import TensorDictBase, is_non_tensor
+from tensordict import NestedKey, TensorDictBase, is_non_tensor
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
@@ -289,6 +290,14 @@ class RenameTransform(PlannedTransform):
                 if key not in known and specs.state.get(key, None) is not None
             ]
         return pairs
+
+    def masks_behind(self, masks: Mapping[NestedKey, NestedKey], link: Any) -> Mapping[NestedKey, NestedKey]:
+        outward: dict[Any, Any] = dict(self.key_pairs)
+        inward: dict[Any, Any] = {key: out_key for out_key, key in self._inward(link.before)}
+        if self.create_copy:
+            # The action under its old key is replaced by that under the new one.
+            return {new: mask for key, mask in masks.items() for new in (key, inward.get(key, key))}
+        return {inward.get(key, key): outward.get(mask, mask) for key, mask in masks.items()}
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()

@@ -15,11 +15,12 @@ from steppe.errors import SpecError
 from steppe.specs import Composite, every_leaf_key
 from steppe.storage import build_alike, entries
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.row_plan import Link, RowPlan, links, plan_rows
+from steppe.transforms.compiled.row_plan import RowPlan, links, plan_rows
 from steppe.transforms.compiled.transform_hooks import (
     BeforeReset,
     EnvSpecs,
     InverseHook,
+    Link,
     ResetHook,
     StepHook,
     shallow_copy,
@@ -53,6 +54,7 @@ class Pipeline:
     transforms. Each of these versions of the root is a *view*, and there is one for each inverse.
 
     Attributes:
+        chain: the transforms, with their hooks and the specs before and behind each.
         base_specs: specs of the base environment.
         specs: specs behind all transforms.
         inverses, before_resets: hooks in the order in which they run, the last transform first.
@@ -70,7 +72,7 @@ class Pipeline:
     def __init__(self, base: EnvBase, transform: Transform) -> None:
         self.base_specs = EnvSpecs.of(base)
         parts = list(leaves(transform))
-        chain = list(links(parts, self.base_specs))
+        chain = self.chain = list(links(parts, self.base_specs))
         all_hooks = [link.hooks for link in chain]
         self.specs = chain[-1].after if chain else self.base_specs
         self.base_writer = base.row_writer

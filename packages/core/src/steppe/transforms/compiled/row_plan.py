@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from steppe.envs import RowLayout, Rows
 from steppe.specs import Composite
 from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks
+from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link
 from steppe.transforms.transform_keys import Key
 
-__all__ = ["Link", "Memory", "RowPlan", "Value", "links", "plan_rows"]
+__all__ = ["Memory", "RowPlan", "Value", "links", "plan_rows"]
 
 _DONE = ("done", "terminated", "truncated")
 
@@ -256,16 +255,6 @@ class RowPlan:
                 if value is None or final.get(key) is not value:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
         return self._repeating_problem()
-
-
-@dataclass(frozen=True)
-class Link:
-    """One transform of a chain, with its hooks and the specs before and behind it."""
-
-    part: Transform
-    hooks: Hooks
-    before: EnvSpecs
-    after: EnvSpecs
 
 
 def links(parts: Iterable[Transform], specs: EnvSpecs) -> Iterator[Link]:

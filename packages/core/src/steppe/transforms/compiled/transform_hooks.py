@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,11 +15,15 @@ from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.transform_keys import Key, names_of
 
+if TYPE_CHECKING:
+    from steppe.transforms.base import Transform
+
 __all__ = [
     "Array",
     "Bind",
     "EnvSpecs",
     "Hooks",
+    "Link",
     "RowArrays",
     "RowHooks",
     "at_level",
@@ -212,6 +216,16 @@ class Hooks:
     def does_nothing(self) -> bool:
         """Whether all functions are None."""
         return not any((self.step, self.reset, self.inverse, self.before_reset, self.instead_of_reset))
+
+
+@dataclass(frozen=True)
+class Link:
+    """One transform of a chain, with its hooks and the specs before and behind it."""
+
+    part: Transform
+    hooks: Hooks
+    before: EnvSpecs
+    after: EnvSpecs
 
 
 def pair_hook(
