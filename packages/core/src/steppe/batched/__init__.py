@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from steppe.batched.async_pool.async_env_pool import AsyncEnvPool
-from steppe.batched.async_pool.process_pool import ProcessorAsyncEnvPool
-from steppe.batched.async_pool.thread_pool import ThreadingAsyncEnvPool
+from steppe.batched.async_pool.async_env_pool import AsyncEnvPool, ProcessorAsyncEnvPool, ThreadingAsyncEnvPool
 from steppe.batched.base import BatchedEnv
 from steppe.batched.factories import EnvCreator, as_factory, env_creator
 from steppe.batched.parallel import ParallelEnv

@@ -26,10 +26,6 @@ class HostReadout:
         keys: keys of the result, to keys in storage.
         spec: the spec of the result, ``[n, ...]``.
         device: the device of the result, CPU or None.
-
-    Attributes:
-        keys: the keys of the result.
-        flat: whether no key is nested.
     """
 
     def __init__(self, storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> None:
@@ -40,8 +36,7 @@ class HostReadout:
         # bfloat16 and its like, which numpy lacks
         self._tensors = [(key, storage.tensors[at]) for key, at in keys.items() if at not in storage.arrays]
         self._begun: list[tuple[Any, Any, Any]] = []
-        self.keys = list(keys)
-        self.flat = all(isinstance(key, str) for key in keys)
+        self._flat = all(isinstance(key, str) for key in keys)
         self._builder = TensorDictBuilder(spec, device=device)
         self._builders: dict[int, TensorDictBuilder] = {}
 
@@ -58,29 +53,33 @@ class HostReadout:
 
     def build(self, flat: dict[Any, torch.Tensor]) -> TensorDict:
         """Build the TensorDict of a result of ``take``, which it takes over."""
-        if self.flat:
+        if self._flat:
             return build_td(flat, self.batch_size, self.device)
         return self._builder(flat)
 
-    def some(self, rows: np.ndarray[Any, Any], flat: dict[Any, torch.Tensor] | None = None) -> TensorDict:
-        """Build a TensorDict of some rows, from ``flat`` if it is the result of ``take(rows)``."""
+    def some(self, rows: np.ndarray[Any, Any]) -> TensorDict:
+        """Build a TensorDict of copies of some rows."""
         n = len(rows)
         builder = self._builders.get(n)
         if builder is None:
             spec = self.spec[:n] if n < self.spec.shape[0] else self.spec
             builder = self._builders[n] = TensorDictBuilder(spec, device=self.device)
-        return builder(self.take(rows) if flat is None else flat)
+        return builder(self.take(rows))
 
-    def begun(self, flat: dict[Any, torch.Tensor], was_reset: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
+    def begun(self, others: Any, was_reset: np.ndarray[Any, Any], rows: Any = None) -> dict[Any, torch.Tensor]:
         """Return the entries of the next root, in new memory.
 
         Args:
-            flat: the result of ``take`` in this step, of the readout passed to :meth:`set_base`.
+            others: the data of the other rows, by key: the result of ``take`` in this step, of the readout passed to
+                :meth:`set_base`, or a root made of it.
             was_reset: ``[n]`` bool, the rows that begin an episode; their data is that of this readout.
+            rows: which rows all of this is about, ``[n]`` int64 numpy; None for all.
         """
+        if rows is not None:
+            return _begun(self.take(rows), others, was_reset)
         out = begun(self._begun, was_reset.nonzero()[0].tolist())
-        for key, tensor in self._tensors:
-            out[key] = torch.where(_mask_like(torch.from_numpy(was_reset), tensor), tensor, flat[key])
+        if self._tensors:
+            out.update(_begun(dict(self._tensors), others, was_reset))
         return out
 
     def set_base(self, base: HostReadout, known_false: Iterable[Any] = ()) -> None:
@@ -122,9 +121,8 @@ class StagedReadout(HostReadout):
         index = torch.from_numpy(rows).to(block.device)
         return {key: tensor[index] for key, tensor in flat.items()}
 
-    def begun(self, flat: dict[Any, torch.Tensor], was_reset: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
-        mask = torch.from_numpy(was_reset.copy()).to(self.device)
-        return {key: torch.where(_mask_like(mask, tensor), tensor, flat[key]) for key, tensor in self.take().items()}
+    def begun(self, others: Any, was_reset: np.ndarray[Any, Any], rows: Any = None) -> dict[Any, torch.Tensor]:
+        return _begun(self.take(rows), others, was_reset)
 
 
 def readout(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostReadout:
@@ -132,9 +130,13 @@ def readout(storage: Storage, keys: dict[Any, Any], spec: Composite, device: tor
     return (HostReadout if is_host(device) else StagedReadout)(storage, keys, spec, device)
 
 
-def _mask_like(rows: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a mask of rows ``[n]`` with as many dimensions as a tensor."""
-    return rows.view((-1,) + (1,) * (tensor.ndim - 1))
+def _begun(first: dict[Any, torch.Tensor], others: Any, was_reset: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
+    """Return entries of which the rows that were reset come from ``first``."""
+    out = {}
+    for key, tensor in first.items():
+        mask = torch.from_numpy(was_reset.copy()).to(tensor.device).view((-1,) + (1,) * (tensor.ndim - 1))
+        out[key] = torch.where(mask, tensor, others[key])
+    return out
 
 
 def is_host(device: torch.device | None) -> bool:

@@ -53,8 +53,9 @@ class Turn:
             if bell in self._bells:
                 self._bells.remove(bell)
 
-    def notify_all(self) -> None:
-        """Wake all waiting threads, once the lock is released."""
-        bells, self._bells = self._bells, []
-        for bell in bells:
-            bell.release()
+    def notify_all(self, _: object = None) -> None:
+        """Wake all waiting threads, once the lock is released. A callback of futures, which it takes no notice of."""
+        with self.lock:
+            bells, self._bells = self._bells, []
+            for bell in bells:
+                bell.release()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.attributes import Dispatched
 from steppe.batched.unbuffered import sent
@@ -46,6 +46,7 @@ class BatchView(EnvBase):
         info = batch.env_info_spec
         if not info.is_empty():
             self.env_info_spec = stack([info[row] for row in rows], 0)
+        self.action_masks, self.masks_may_be_empty = batch.action_masks, batch.masks_may_be_empty
 
     _batch: BatchedEnv
 
@@ -78,16 +79,6 @@ class BatchView(EnvBase):
     def passed_through_keys(self) -> tuple[Any, ...]:
         """See :attr:`EnvBase.passed_through_keys`."""
         return self._batch.passed_through_keys
-
-    @property  # type: ignore[misc]
-    def action_masks(self) -> Mapping[NestedKey, NestedKey]:
-        """The masks of the batch, see :attr:`EnvBase.action_masks`."""
-        return self._batch.action_masks
-
-    @property
-    def masks_may_be_empty(self) -> bool:  # type: ignore[override]
-        """Whether a mask of the batch may allow no action before the episode has ended."""
-        return self._batch.masks_may_be_empty
 
     @property
     def _draws_inside(self) -> bool:

@@ -1,8 +1,11 @@
-"""AsyncEnvPool: environments that step independently; calls are sent, and their results received later."""
+"""AsyncEnvPool: environments that step independently, in threads or processes; results are received later."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn, get_args
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, get_args
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
@@ -11,20 +14,19 @@ from steppe.batched.async_pool.data import PoolData, Stack, stack_as
 from steppe.batched.async_pool.env_index import parse_env_index, split_by_env
 from steppe.batched.async_pool.pending import NAMES, PendingCall, PendingCalls
 from steppe.batched.attributes import HAS
+from steppe.batched.backends.processes import AsyncProcesses
+from steppe.batched.backends.threads import Threads
 from steppe.batched.base import BatchedEnv
 from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.factories import given_envs
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
+from steppe.batched.parallel import worker_pids
 from steppe.envs import action_rules
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import Composite
-from steppe.workers import SHUTDOWN_TIMEOUT_AFTER_FAILURE, exclusive, uninterrupted
+from steppe.workers import SHUTDOWN_TIMEOUT_AFTER_FAILURE, check_method, exclusive, uninterrupted
 
-__all__ = ["AsyncEnvPool"]
-
-_BACKENDS = ("threading", "multiprocessing")
-# Attributes that belong to one start of the pool, and are not pickled.
-_OF_A_START = frozenset({"_pending", "_data", "_row_actions"})
+__all__ = ["AsyncEnvPool", "ProcessorAsyncEnvPool", "ThreadingAsyncEnvPool"]
 
 
 class AsyncEnvPool(BatchedEnv):
@@ -79,15 +81,11 @@ class AsyncEnvPool(BatchedEnv):
     """
 
     def __new__(cls, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
-        if cls is not AsyncEnvPool:
-            return super().__new__(cls)
-        # Both are subclasses, which import this module.
-        from steppe.batched.async_pool.process_pool import ProcessorAsyncEnvPool
-        from steppe.batched.async_pool.thread_pool import ThreadingAsyncEnvPool
-
-        if backend not in (None, *_BACKENDS):
-            raise SpecError(f"backend is one of {', '.join(map(repr, _BACKENDS))}, found {backend!r}.")
-        return super().__new__(ProcessorAsyncEnvPool if backend == "multiprocessing" else ThreadingAsyncEnvPool)
+        if cls is AsyncEnvPool:
+            if backend not in (None, *_CLASSES):
+                raise SpecError(f"backend is one of {', '.join(map(repr, _CLASSES))}, found {backend!r}.")
+            cls = _CLASSES[backend or ThreadingAsyncEnvPool.backend]
+        return super().__new__(cls)
 
     backend: str
     stack: Stack
@@ -124,7 +122,10 @@ class AsyncEnvPool(BatchedEnv):
             )
         if step_timeout is not None and step_timeout <= 0:
             raise SpecError(f"step_timeout is a number of seconds above 0, or None, found {step_timeout!r}.")
-        self._check_start_method(mp_start_method)
+        if self.backend == ProcessorAsyncEnvPool.backend:
+            check_method(mp_start_method)
+        elif mp_start_method is not None:
+            raise SpecError('mp_start_method is for worker processes: leave it out, or use backend="multiprocessing".')
         factories = given_envs(makers)
         super().__init__(len(makers), factories, create_env_kwargs=create_env_kwargs, device=device, **ignored)
         self.env_makers, self.min_get = makers, 1
@@ -132,10 +133,6 @@ class AsyncEnvPool(BatchedEnv):
         self.stack = stack
         self.step_timeout = step_timeout
         self._pending = PendingCalls(step_timeout)
-
-    def _check_start_method(self, method: str | None) -> None:
-        """Raise if the backend starts no workers, or this system has no such start method."""
-        raise NotImplementedError
 
     @property
     def num_envs(self) -> int:
@@ -246,8 +243,7 @@ class AsyncEnvPool(BatchedEnv):
         if tensordict is not None and not isinstance(tensordict, TensorDictBase):
             raise SpecError(f"{what} takes a TensorDict, found {type(tensordict).__name__}.")
         data = split_by_env(tensordict, env_index, self.num_workers, what)
-        with uninterrupted(), pending.change.lock:
-            self._check_usable(what)
+        with self._calls(what):
             self.in_use.check(what)
             pending.check_free(data, what)
             if op != RESET:
@@ -255,9 +251,7 @@ class AsyncEnvPool(BatchedEnv):
                     assert td is not None
                     self._data.check_action(row, td)
             self.base_state.uses.note()
-            failure = pending.send(op, data, self._data.write)
-        if failure is not None:
-            self._raise(failure)
+            pending.send(op, data, self._data.write)
 
     def _receive(
         self, op: int, min_get: int | None, env_index: object, timeout: float | None, max_get: int | None
@@ -273,31 +267,33 @@ class AsyncEnvPool(BatchedEnv):
         requested = None if env_index is None else set(parse_env_index(env_index, self.num_workers, what))
         received: dict[int, PendingCall] = {}
         try:
-            with uninterrupted(), pending.change.lock:  # Ctrl-C interrupts the wait, or comes after the block
-                self._check_usable(what)
+            with self._calls(what):
                 rows = pending.wait_for(
                     op, requested, least=least, most=max_get, timeout=timeout, check=self._check_usable
                 )
-                if rows is not None:
-                    received = {row: pending.by_row[row] for row in rows}
-                    result = self._data.gather(op, received, self.device, self.step_mdp)
-                    for row in rows:
-                        del pending.by_row[row]
-                    return result
+                received = {row: pending.by_row[row] for row in rows}
+                result = self._data.gather(op, received, self.device, self.step_mdp)
+                for row in rows:
+                    del pending.by_row[row]
+                return result
         except BaseException:
             pending.put_back(received)
             raise
-        assert pending.failure is not None
-        self._raise(pending.failure)
 
-    def _raise(self, failure: BaseException) -> NoReturn:
-        """Stop the pool and raise its error. The caller must not hold the lock: threads need it to end their calls."""
-        self._pending.stop(failure)
-        self._stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
+    @contextmanager
+    def _calls(self, what: str) -> Iterator[None]:
+        """Hold the lock of the pending calls, and stop the pool after an error that ends them."""
         try:
-            raise failure
-        finally:
-            del failure  # it refers to this frame, and the cycle would keep storage until garbage is collected
+            with uninterrupted(), self._pending.change.lock:  # Ctrl-C interrupts waits, or comes after the block
+                self._check_usable(what)
+                yield
+        except ClosedError:
+            raise  # another thread stops the pool, or has closed it
+        except BaseException:
+            if self._pending.stopped:
+                # Without the lock, because threads need it to end their calls.
+                self._stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
+            raise
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -312,7 +308,7 @@ class AsyncEnvPool(BatchedEnv):
         self._pending.backend = self._backend
         self._data = PoolData(
             self._rows if self._loose is None else None,  # calls of single environments pass loose entries in messages
-            self._row_actions,
+            [action_rules(report.specs["action"], report.specs["done"]) for report in self._backend.reports],
             resets_on_data=not self._on_arrays,
             stack=self.stack,
             passed_through=self._layout.passed_through,
@@ -352,26 +348,19 @@ class AsyncEnvPool(BatchedEnv):
                     f"Environments 0 and {row} differ in their {kind} specs, and rows of stack='dense' must not. Make "
                     "the pool with stack='lazy' or stack='maybe_dense'."
                 )
-        self._row_actions = [action_rules(report.specs["action"], report.specs["done"]) for report in reports]
         return super()._adopt(reports)
 
     def _stop(self, timeout: float | None = None) -> None:
-        change = self._pending.change
-        with change.lock:
-            change.notify_all()  # wakes the threads that wait for results, which will not come
+        self._pending.drop()
         super()._stop(timeout)
         vars(self).pop("_data", None)  # it refers to storage
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
-        self._pending = PendingCalls(self.step_timeout)
+        self._pending = PendingCalls(self.step_timeout)  # it refers to the backend
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name not in _OF_A_START}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._pending = PendingCalls(self.step_timeout)
+        return {name: value for name, value in super().__getstate__().items() if name != "_data"}
 
     # -- the methods of every environment -------------------------------------------------------------------------
 
@@ -425,3 +414,62 @@ class AsyncEnvPool(BatchedEnv):
         if self.stack != "maybe_dense" and lazy != (self.stack == "lazy"):
             return stack_as(self.stack, list(data.unbind(0)))
         return data
+
+
+class ThreadingAsyncEnvPool(AsyncEnvPool):
+    """An :class:`AsyncEnvPool` whose environments are made, stepped and closed in a thread each.
+
+    Use it for environments that mostly wait for a network, a simulator or a compiled library that releases the GIL:
+    only one thread at a time runs Python code.
+
+    A thread cannot be stopped from outside. If an environment hangs, ``close`` leaves its thread running after 5
+    seconds, with a warning. The thread ends when the environment returns, and the interpreter waits for it at exit.
+    """
+
+    backend = "threading"
+
+    def _make_backend(self) -> Threads:
+        return Threads(self._pending.change, self._factories, step_timeout=self.step_timeout)
+
+    def close(self, *, raise_if_closed: bool = False) -> None:
+        backend: Threads | None = self._backend
+        super().close(raise_if_closed=raise_if_closed)
+        if backend is None:
+            return
+        if backend.hung:
+            # Threads that an error left running may have ended by now.
+            backend.stop(self._shutdown_timeout)
+        if backend.hung:
+            warnings.warn(
+                f"Environments {backend.hung} did not return within {self._shutdown_timeout:g} s, and a thread cannot "
+                'be stopped: theirs keep running. Use backend="multiprocessing" for environments that may hang.',
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class ProcessorAsyncEnvPool(AsyncEnvPool):
+    """An :class:`AsyncEnvPool` whose environments have a worker process each.
+
+    Workers, shared memory and errors are those of :class:`ParallelEnv`: data of fixed shapes is written into shared
+    memory, and a command flag wakes the worker. Other data, and data of unequal environments, travels in messages.
+    """
+
+    backend = "multiprocessing"
+
+    def _make_backend(self) -> AsyncProcesses:
+        return AsyncProcesses(
+            self._pending.change,
+            self._factories,
+            method=self.mp_start_method,
+            step_timeout=self.step_timeout,
+            shutdown_timeout=self._shutdown_timeout,
+        )
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers; empty before ``start`` and after ``close``."""
+        return worker_pids(self)
+
+
+_CLASSES = {cls.backend: cls for cls in (ThreadingAsyncEnvPool, ProcessorAsyncEnvPool)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,12 +13,9 @@ from steppe.batched.async_pool.pending import Message, PendingCall
 from steppe.batched.operations import RESET, STEP
 from steppe.batched.storage_rows import BatchRows
 from steppe.batched.unbuffered import sent, stack_rows
-from steppe.envs import ActionRule, EnvBase, missing_action, written_by_policy
+from steppe.envs import ActionRule, EnvBase, missing_action, write_begun, written_by_policy
 from steppe.errors import ActionError, SpecError
 from steppe.specs import CPU
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["PoolData", "Stack", "stack_as"]
 
@@ -69,29 +66,21 @@ class PoolData:
             if action is not value:
                 td.set(rule.key, action)
 
-    def write(self, op: int, row: int, td: TensorDictBase | None) -> tuple[int, Message | None]:
-        """Write the inputs of a call into storage.
-
-        Returns:
-            The operation to order, and the message with the inputs if they have no place in storage.
-        """
+    def write(self, op: int, row: int, td: TensorDictBase | None) -> Message | None:
+        """Write the inputs of a call into storage; return them as a message if they have no place there."""
         storage = self._rows
-        if storage is not None and op != RESET:
-            assert td is not None
-            for key in self._keys:
-                value = td.get(key, None)
-                if value is not None:
-                    storage.storage.tensors[key][row].copy_(value)
-            return op, None
         by_message = storage is None
-        if storage is not None:
+        if storage is not None and op == RESET:
             env_info = td.unsqueeze(0).get("env_info", None) if td is not None else None
             storage.write_info(env_info, [row], whole=True)
             if td is not None and self._resets_on_data:
                 by_message = any(td.get(key, None) is not None for key, *_ in storage.carried)
-        if not by_message:
-            return op, None
-        return op, (None if td is None else sent(td, self._passed_through), {})
+        elif storage is not None and td is not None:
+            for key in self._keys:
+                value = td.get(key, None)
+                if value is not None:
+                    storage.storage.tensors[key][row].copy_(value)
+        return (None if td is None else sent(td, self._passed_through), {}) if by_message else None
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -110,35 +99,36 @@ class PoolData:
             device: where the data comes out; None leaves it where it is.
             step_mdp: makes the following root of a step.
         """
-        empty, index = TensorDict({}, [], device=device), torch.tensor(list(calls), device=device or CPU)
+        storage, index = self._rows, torch.tensor(list(calls), device=device or CPU)
         # Copies, because the calls stay as they are if their rows cannot be stacked.
-        inputs = {row: (call.data if call.data is not None else empty).copy() for row, call in calls.items()}
+        inputs = [
+            TensorDict({}, [], device=device) if call.data is None else call.data.copy() for call in calls.values()
+        ]
         if op == RESET:
             fresh = self._fresh(calls, device)
-            data = stack_as(self._stack, [td.update(fresh[row]) for row, td in inputs.items()])
+            data = stack_as(self._stack, [td.update(fresh[row]) for row, td in zip(calls, inputs, strict=True)])
             return data.set("env_index", index), None
-        storage = self._rows
         if storage is None:
             nexts = [_moved(call.outcome[0] if call.outcome else None, device) for call in calls.values()]
             data = self._with_nexts(inputs, nexts).set("env_index", index)
             if op == STEP:
                 return data, None
             roots = []
-            for row, td in inputs.items():
-                outcome = calls[row].outcome
+            for (row, call), td in zip(calls.items(), inputs, strict=True):
                 kept = td.select(*(rule.key for rule in self._actions[row]))  # as step_mdp does
-                roots.append(kept.update(_moved(outcome[1] if outcome else None, device)))
+                roots.append(kept.update(_moved(call.outcome[1] if call.outcome else None, device)))
             return data, stack_as(self._stack, roots).set("env_index", index.clone())
         at = np.asarray(list(calls))
-        flat = storage.next_out.take(at)
-        self._keep_written_states(inputs, flat)
-        following = storage.next_out.some(at, flat)
-        if any("next" in td.keys() for td in inputs.values()):
+        following = storage.next_out.some(at)
+        if any("next" in td.keys() for td in inputs):
             data = self._with_nexts(inputs, following.unbind(0))
         else:
-            data = stack_as(self._stack, list(inputs.values())).set("next", following)
+            data = stack_as(self._stack, inputs).set("next", following)
         data.set("env_index", index)
-        return data, None if op == STEP else _following_root(storage, step_mdp(data), flat, at)
+        if op == STEP:
+            return data, None
+        root, was_reset = step_mdp(data), storage.flags.was_reset[at]
+        return data, write_begun(root, storage.root_out.begun(root, was_reset, at)) if was_reset.any() else root
 
     def _fresh(self, calls: dict[int, PendingCall], device: torch.device | None) -> dict[int, TensorDictBase]:
         """The first data of episodes, by row: from storage, or from the environment's message."""
@@ -149,29 +139,14 @@ class PoolData:
             fresh.update(zip(in_storage, self._rows.root_out.some(np.asarray(in_storage)).unbind(0), strict=True))
         return fresh
 
-    def _with_nexts(self, inputs: dict[int, TensorDictBase], nexts: Iterable[TensorDictBase]) -> TensorDictBase:
+    def _with_nexts(self, inputs: list[TensorDictBase], nexts: Iterable[TensorDictBase]) -> TensorDictBase:
         """Stack rows with their ``next``, in which entries that only a policy has written stay."""
-        parts = [EnvBase.put_next(td, following) for td, following in zip(inputs.values(), nexts, strict=True)]
-        return stack_as(self._stack, parts)
-
-    def _keep_written_states(self, inputs: dict[int, TensorDictBase], flat: dict[Any, torch.Tensor]) -> None:
-        """Put states that a policy has written under ``next`` into ``flat``: environments only copy the old ones."""
-        for at, td in enumerate(inputs.values()):
+        parts = []
+        for td, following in zip(inputs, nexts, strict=True):
+            # Environments only copy the old states, so those that a policy has written are put back.
             written = written_by_policy(td, self._passed_through)
-            for key in written.keys(True, True) if written is not None else ():
-                flat[key][at] = written.get(key)  # type: ignore[union-attr]
-
-
-def _following_root(
-    storage: BatchRows, root: TensorDictBase, flat: dict[Any, torch.Tensor], at: NDArray[np.int64]
-) -> TensorDictBase:
-    """Overwrite the rows of ``root`` that were reset with the first data of their episodes."""
-    was_reset = storage.flags.was_reset[at]
-    if was_reset.any():
-        mask = torch.from_numpy(was_reset).to(root.device)
-        for key, first in storage.root_out.take(at).items():
-            root.set(key, torch.where(mask.view((-1,) + (1,) * (first.ndim - 1)), first, flat[key]))
-    return root
+            parts.append(EnvBase.put_next(td, following if written is None else following.update(written)))
+        return stack_as(self._stack, parts)
 
 
 def _moved(data: TensorDictBase | None, device: torch.device | None) -> TensorDictBase:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import torch
+from operator import index
+from typing import Any
+
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
@@ -22,15 +24,13 @@ def parse_env_index(value: object, n: int, what: str) -> list[int]:
         SpecError: it names no environment, one that does not exist, or one twice.
     """
     listed = value.tolist() if hasattr(value, "tolist") else value
-    entries: list[object] = list(listed) if isinstance(listed, (list, tuple, range)) else [listed]
+    entries: list[Any] = list(listed) if isinstance(listed, (list, tuple, range)) else [listed]
     while entries and all(isinstance(entry, list) and len(entry) == 1 for entry in entries):
         entries = [entry[0] for entry in entries if isinstance(entry, list)]
-    rows = []
-    for entry in entries:
-        number = entry.item() if isinstance(entry, torch.Tensor) and entry.numel() == 1 else entry
-        if isinstance(number, bool) or not hasattr(number, "__index__"):
-            break
-        rows.append(int(number.__index__()))
+    try:
+        rows = [index(entry) for entry in entries if not isinstance(entry, bool)]
+    except TypeError:
+        rows = []
     if not rows or len(rows) < len(entries):
         raise SpecError(f"{what}: env_index is a whole number or a list of them, found {listed!r}.")
     if any(not 0 <= row < n for row in rows):
@@ -54,15 +54,14 @@ def split_by_env(
     Raises:
         SpecError: the data does not say which environments it is for, or has another batch size.
     """
-    index = env_index
-    if index is None and tensordict is not None:
-        index = tensordict.get("env_index", None)
-        if index is None and tensordict.batch_size != (n,):
+    if env_index is None and tensordict is not None:
+        env_index = tensordict.get("env_index", None)
+        if env_index is None and tensordict.batch_size != (n,):
             raise SpecError(
                 f"{what}: data of batch size {tuple(tensordict.batch_size)} does not say which environments it is for. "
                 f'Give env_index=..., or write td["env_index"]. Only data of all {n} environments needs neither.'
             )
-    rows = list(range(n)) if index is None else parse_env_index(index, n, what)
+    rows = list(range(n)) if env_index is None else parse_env_index(env_index, n, what)
     if tensordict is None:
         return dict.fromkeys(rows)
     size = tuple(tensordict.batch_size)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.batched.backends.base import AsyncBackend
+from steppe.batched.backends.base import AsyncBackend, late_answer
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.batched.turn import Turn
-from steppe.errors import StateError, WorkerTimeout
+from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers import AFTER_AN_ERROR, uninterrupted
 
 __all__ = ["NAMES", "Message", "PendingCall", "PendingCalls"]
@@ -32,7 +31,6 @@ class PendingCall:
         op: the operation, a key of ``NAMES``.
         data: a copy of the row that was sent; None for a reset without data.
         since: when it was sent, by the monotonic clock.
-        ticket: the backend's handle of the call; None once the call has ended.
         ended: whether the environment has finished.
         outcome: ``next`` and the following root if data travels in messages; None if they are in storage.
     """
@@ -40,7 +38,6 @@ class PendingCall:
     op: int
     data: TensorDictBase | None
     since: float
-    ticket: Any = None
     ended: bool = False
     outcome: tuple[TensorDictBase | None, TensorDictBase | None] | None = None
 
@@ -52,10 +49,9 @@ class PendingCalls:
         step_timeout: seconds that an environment may take for a call, or None.
 
     Attributes:
-        by_row: the pending call of each environment that has one.
+        by_row: the pending call of each environment that has one; those that were sent first come first.
         change: guards ``by_row``: hold its lock to read or write. It is notified when a call has ended.
-        failure: the first error of an environment that was not raised yet.
-        stopped: why the pool was stopped; empty while it can be used.
+        stopped: why the pool must be stopped; empty while it can be used.
         backend: steps the environments. Set when the pool starts.
     """
 
@@ -65,8 +61,10 @@ class PendingCalls:
         self.step_timeout = step_timeout
         self.by_row: dict[int, PendingCall] = {}
         self.change = Turn()
-        self.failure: BaseException | None = None
         self.stopped = ""
+
+    def __reduce__(self) -> tuple[type[PendingCalls], tuple[float | None]]:
+        return PendingCalls, (self.step_timeout,)  # a copy of a pool has no calls
 
     def check_free(self, rows: Iterable[int], what: str) -> None:
         """Raise StateError if one of the environments has a pending call."""
@@ -83,23 +81,24 @@ class PendingCalls:
         self,
         op: int,
         data: dict[int, TensorDictBase | None],
-        write: Callable[[int, int, TensorDictBase | None], tuple[int, Message | None]],
-    ) -> BaseException | None:
-        """Send a call to environments; returns the error if one could not be sent.
+        write: Callable[[int, int, TensorDictBase | None], Message | None],
+    ) -> None:
+        """Send a call to environments; an error stops the pool.
 
         Args:
             op: the operation.
             data: the data of each environment, by row.
-            write: called as ``write(op, row, data)``. Puts a row into storage and returns the operation to order, and
-                the message to send if storage does not hold the data.
+            write: called as ``write(op, row, data)``. Puts a row into storage, and returns the message to send if
+                storage does not hold the data.
         """
         now = time.monotonic()
         try:
             for row, td in data.items():
-                self.by_row[row] = PendingCall(op, td, now, self.backend.order(row, *write(op, row, td)))
+                self.backend.order(row, op, write(op, row, td))
+                self.by_row[row] = PendingCall(op, td, now)
         except BaseException as error:
-            return error
-        return None
+            self._stop(error)
+            raise
 
     def wait_for(
         self,
@@ -110,7 +109,7 @@ class PendingCalls:
         most: int | None,
         timeout: float | None,
         check: Callable[[str], None],
-    ) -> list[int] | None:
+    ) -> list[int]:
         """Wait until enough calls of ``op`` have ended; returns their rows, sorted.
 
         Args:
@@ -121,12 +120,11 @@ class PendingCalls:
             timeout: seconds to wait at most, or None.
             check: raises if the pool cannot be used any more; called with the name of the receiving method.
 
-        Returns:
-            The rows; None if an environment failed, and the error is in ``failure``.
-
         Raises:
             StateError: fewer than ``least`` calls are pending.
-            WorkerTimeout: fewer than ``least`` calls ended in time.
+            WorkerTimeout: fewer than ``least`` calls ended in time; or an environment exceeds ``step_timeout``, and the
+                pool is stopped.
+            WorkerError: an environment failed, and the pool is stopped.
         """
         what = f"async_{NAMES[op]}_recv"
         end = None if timeout is None else time.monotonic() + timeout
@@ -134,70 +132,56 @@ class PendingCalls:
         while True:
             check(what)
             rows = self._pending_rows(op, requested, least, what)
-            self._collect_ended()
-            if self.failure is not None:
-                return None
-            ready = [row for row in rows if self.by_row[row].ended]
-            if len(ready) >= min(wanted, len(rows)):
-                return self._sent_first(ready, most)
-            remaining = self._remaining(end)
-            if self.failure is not None:
-                return None
-            if len(ready) >= least and end is not None and time.monotonic() >= end:
-                return self._sent_first(ready, most)
-            if remaining is not None and remaining <= 0:
-                busy = [row for row in rows if row not in ready]
-                raise WorkerTimeout(
-                    f"{what}: {len(ready)} of {least} {NAMES[op]}(s) ended within {timeout} s; environments {busy} "
-                    "are at work. Nothing is lost: receive again, with a lower min_get for what has ended.",
-                    worker=busy[0],
-                    env=busy[0],
-                )
-            failure = self.backend.wait(self.by_row, remaining)  # releases the lock while it waits
-            self.failure = self.failure or failure
+            try:
+                self._collect()
+                ready = [row for row in rows if self.by_row[row].ended]
+                if len(ready) >= min(wanted, len(rows)):
+                    return sorted(ready[:most])
+                remaining = self._remaining(end)
+                if remaining is None or remaining > 0:
+                    self.backend.wait(remaining)  # releases the lock while it waits
+                    continue
+            except WorkerError as error:
+                self._stop(error)
+                raise
+            if len(ready) >= least:
+                return sorted(ready[:most])
+            busy = sorted(set(rows) - set(ready))
+            raise WorkerTimeout(
+                f"{what}: {len(ready)} of {least} {NAMES[op]}(s) ended within {timeout} s; environments {busy} "
+                "are at work. Nothing is lost: receive again, with a lower min_get for what has ended.",
+                worker=busy[0],
+                env=busy[0],
+            )
 
     def put_back(self, calls: dict[int, PendingCall]) -> None:
         """Keep calls that have ended and were not delivered, because Ctrl-C came in between."""
         with self.change.lock:
             if not self.stopped:
-                self.by_row.update(calls)
+                self.by_row = {**calls, **self.by_row}
 
-    def stop(self, error: BaseException) -> None:
-        """Drop all calls, after an error."""
+    def drop(self) -> None:
+        """Drop all calls, and wake the threads that wait for them."""
         with self.change.lock:
-            after_error = isinstance(error, Exception)
-            self.stopped = (
-                f"{AFTER_AN_ERROR} ({type(error).__name__})" if after_error else "interrupted while it sent work"
-            )
-            self.failure = None
             self.by_row.clear()
             self.change.notify_all()
 
-    def _collect_ended(self) -> None:
-        """Read the results of the calls that have ended; put the first error in ``failure``."""
-        if self.failure is not None:
-            # The message with the error has been read already, and reading it again would block.
-            return
-        for call in self.by_row.values():
-            if not call.ended and self.backend.ended(call.ticket):
-                with uninterrupted():
-                    try:
-                        call.outcome = self.backend.result(call.ticket)
-                    except Exception as error:
-                        self.failure = error
-                        return
-                    call.ended, call.ticket = True, None
+    def _stop(self, error: BaseException) -> None:
+        after_error = isinstance(error, Exception)
+        self.stopped = f"{AFTER_AN_ERROR} ({type(error).__name__})" if after_error else "interrupted while it sent work"
+        self.drop()
 
-    def _sent_first(self, ready: list[int], most: int | None) -> list[int]:
-        """Return at most ``most`` of the rows, in the order in which their calls were sent."""
-        if most is None or len(ready) <= most:
-            return ready
-        return sorted(sorted(ready, key=lambda row: self.by_row[row].since)[:most])
+    def _collect(self) -> None:
+        """Take over the results of the calls that have ended."""
+        with uninterrupted():  # a second Ctrl-C would lose them
+            for row, outcome in self.backend.collect().items():
+                call = self.by_row[row]
+                call.ended, call.outcome = True, outcome
 
     def _pending_rows(self, op: int, requested: set[int] | None, least: int, what: str) -> list[int]:
         rows = [row for row, call in self.by_row.items() if call.op == op and (requested is None or row in requested)]
         if len(rows) >= least:
-            return sorted(rows)
+            return rows
         name = NAMES[op]
         of = "" if requested is None else f" of environments {sorted(requested)}"
         count = f"{len(rows)} are" if rows else "none is"
@@ -209,19 +193,17 @@ class PendingCalls:
         )
 
     def _remaining(self, end: float | None) -> float | None:
-        """Seconds until the next deadline; sets ``failure`` if an environment has exceeded ``step_timeout``."""
+        """Return the seconds until the next deadline.
+
+        Raises:
+            WorkerTimeout: an environment has exceeded ``step_timeout``.
+        """
         now = time.monotonic()
-        remaining = None if end is None else end - now
-        if self.step_timeout is None:
-            return remaining
-        for row, call in self.by_row.items():
-            if not call.ended:
-                left = call.since + self.step_timeout - now
-                if left <= 0:
-                    self.failure = WorkerTimeout(
-                        f"Worker {row}, at work on environment {row}, did not answer within {self.step_timeout} s.",
-                        worker=row,
-                        env=row,
-                    )
-                remaining = left if remaining is None else min(remaining, left)
-        return remaining
+        deadlines = [] if end is None else [end]
+        if self.step_timeout is not None:
+            for row, call in self.by_row.items():
+                if not call.ended:
+                    deadlines.append(call.since + self.step_timeout)
+                    if deadlines[-1] <= now:
+                        raise late_answer(row, self.step_timeout)
+        return min(deadlines) - now if deadlines else None

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 
 from steppe.batched.batch_layout import EnvReport
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import Key, Reports
-from steppe.errors import ClosedError
+from steppe.errors import ClosedError, WorkerTimeout
 from steppe.specs import Composite
 from steppe.storage import Storage
+from steppe.workers import AFTER_AN_ERROR, SHUTDOWN_TIMEOUT_AFTER_FAILURE, interrupted, other_process
 
-__all__ = ["AsyncBackend", "AwaitedCall", "Backend", "stopped_batch"]
+__all__ = ["AsyncBackend", "Backend", "late_answer"]
 
 
-def stopped_batch(name: str, why: str) -> ClosedError:
-    """Return the error for using a batch whose backend was stopped.
-
-    Args:
-        name: of the batch's class.
-        why: ``AFTER_AN_ERROR``, or the result of ``interrupted``.
-    """
-    return ClosedError(f"This {name} was {why}: close it, and make a new one.")
+def late_answer(row: int, timeout: float | None) -> WorkerTimeout:
+    """Return the error for an environment with a worker of its own that has not answered within ``timeout`` seconds."""
+    return WorkerTimeout(
+        f"Worker {row}, at work on environment {row}, did not answer within {timeout} s.", worker=row, env=row
+    )
 
 
 class Backend(ABC):
@@ -35,23 +34,31 @@ class Backend(ABC):
         reports: the report of each environment, by row.
         outlives: whether it has processes or threads that must be stopped when the batch is garbage collected.
         stopped: whether ``stop`` was called, or an error has stopped it.
+        owner: the process that made the environments.
     """
 
     reports: list[EnvReport]
     outlives: ClassVar[bool]
-    stopped: bool
+    stopped = False
+    owner: int
+
+    #: Why it was stopped: this, or the result of ``interrupted``.
+    _why = AFTER_AN_ERROR
 
     @abstractmethod
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         """Make the storage of ``n`` rows that the environments write; ``staged``: data leaves it as one block."""
 
-    @abstractmethod
     def check(self, name: str) -> None:
         """Raise an error if the batch cannot be used: it was stopped, or belongs to another process.
 
         Args:
             name: of the batch's class, for the error.
         """
+        if self.stopped:
+            raise ClosedError(f"This {name} was {self._why}: close it, and make a new one.")
+        if self.owner != os.getpid():
+            raise other_process(name, self.owner)
 
     @abstractmethod
     def run(self, op: int, rows: list[int] | None) -> int:
@@ -101,32 +108,45 @@ class Backend(ABC):
     def stop(self, timeout: float) -> None:
         """Close the environments, and give up after ``timeout`` seconds. Calling it again does nothing."""
 
+    def _stop_unless(self, settled: Callable[[], bool], grace: float) -> None:
+        """Stop after an interrupt, unless environments finish their step; a second interrupt stops at once.
 
-class AwaitedCall(Protocol):
-    """A call of one environment that was not received yet, as :meth:`AsyncBackend.wait` reads it."""
-
-    ticket: Any
-    ended: bool
+        Args:
+            settled: waits until they have finished, and returns whether the batch can be used.
+            grace: the seconds that they have.
+        """
+        usable = False
+        try:
+            usable = settled()
+        finally:
+            if not usable:
+                self._why = interrupted("environment", grace)
+                self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
 
 
 class AsyncBackend(Backend):
-    """A backend that can also step single environments without waiting for them."""
+    """A backend that can also step single environments without waiting for them, one operation of each at a time."""
 
     @abstractmethod
-    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Any:
-        """Start an operation of one environment, with inputs in storage or in ``message``; return a ticket."""
+    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> None:
+        """Start an operation of one environment, with inputs in storage or in ``message``."""
 
     @abstractmethod
-    def ended(self, ticket: Any) -> bool:
-        """Return whether the operation has finished or failed."""
+    def collect(self) -> dict[int, Any]:
+        """Return the results of the operations that have ended since the last call, by row.
+
+        A result is ``next`` and the following root, or None if they are in storage.
+
+        Raises:
+            WorkerError: an operation raised.
+        """
 
     @abstractmethod
-    def result(self, ticket: Any) -> Any:
-        """Return ``next`` and the following root, or None if they are in storage; raise the error of the operation."""
-
-    @abstractmethod
-    def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
-        """Sleep until one of the calls may have ended; returns an error that belongs to none of them.
+    def wait(self, timeout: float | None) -> None:
+        """Sleep until an operation may have ended.
 
         The caller holds the lock of the ``Turn`` that the backend was made with; it is released during the wait.
+
+        Raises:
+            WorkerError: the worker of an environment without an operation has ended.
         """

@@ -33,7 +33,6 @@ class InProcess(Backend):
     outlives: ClassVar[bool] = False
 
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
-        self.stopped = False
         self.envs: list[Any] = []
         # The first use may be under inference mode, but tensors of environments must be usable in any mode.
         with torch.inference_mode(False):
@@ -85,9 +84,6 @@ class InProcess(Backend):
 
     def seed(self, seeds: dict[int, Any]) -> None:
         self._raising(lambda: seed_rows(self._rows, seeds))
-
-    def kill(self) -> None:
-        pass  # a step in this process cannot be interrupted
 
     def stop(self, timeout: float) -> None:
         self.stopped = True

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import cloudpickle
 
-from steppe.batched.backends.base import AsyncBackend, AwaitedCall, Backend, stopped_batch
+from steppe.batched.backends.base import AsyncBackend, Backend
 from steppe.batched.backends.in_process import CallersShard
 from steppe.batched.backends.serving_shard import ENTRY, ShardFactories
 from steppe.batched.flags import Flags
@@ -19,13 +19,10 @@ from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import (
-    AFTER_AN_ERROR,
     SHUTDOWN_TIMEOUT,
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
     Ticket,
-    interrupted,
-    other_process,
     uninterrupted,
 )
 
@@ -71,7 +68,6 @@ class Processes(Backend):
         self._bounds = bounds
         self._step_timeout, self._shutdown_timeout = step_timeout, shutdown_timeout
         self._shard: CallersShard | None = None
-        self.stopped, self._why = False, AFTER_AN_ERROR
         rows = [range(first, end) for first, end in bounds]
         self.pool = Pool(
             len(bounds),
@@ -82,6 +78,7 @@ class Processes(Backend):
             indices=rows,
             grace=shutdown_timeout if step_timeout is None else min(shutdown_timeout, step_timeout),
         )
+        self.owner = self.pool.owner
         try:
             shares = [ShardFactories(first, factories[first:end]) for first, end in bounds]
             self.pool.begin(shares, num_threads=num_threads)
@@ -105,12 +102,6 @@ class Processes(Backend):
             self._shard.use(storage, self._flags)
         return storage, self._flags
 
-    def check(self, name: str) -> None:
-        if self.stopped:
-            raise stopped_batch(name, self._why)
-        if not self.pool.is_ours:
-            raise other_process(name, self.pool.owner)
-
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
             meanwhile = self._shard.stepper(op, rows) if self._shard is not None else None
@@ -127,18 +118,8 @@ class Processes(Backend):
             raise
         except BaseException:
             # After Ctrl-C the workers finish the step, its data is dropped, and the batch stays usable.
-            self._stop_unless(self.pool.settle)
+            self._stop_unless(self.pool.settle, self.pool.grace)
             raise
-
-    def _stop_unless(self, settled: Callable[[], bool]) -> None:
-        """Stop after an interrupt, unless the workers finish their step; a second interrupt stops at once."""
-        usable = False
-        try:
-            usable = settled()
-        finally:
-            if not usable:
-                self._why = interrupted(self.pool.label, self.pool.grace)
-                self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
 
     def take_loose(self) -> Reports:
         reports = {} if self._shard is None else self._shard.take_loose()
@@ -165,7 +146,7 @@ class Processes(Backend):
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
-            self._stop_unless(lambda: self.pool.in_step)
+            self._stop_unless(lambda: self.pool.in_step, self.pool.grace)
             raise
         return found
 
@@ -198,7 +179,7 @@ class Processes(Backend):
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
-            self._stop_unless(lambda: self.pool.in_step)
+            self._stop_unless(lambda: self.pool.in_step, self.pool.grace)
             raise
 
     def kill(self) -> None:
@@ -227,19 +208,20 @@ class AsyncProcesses(Processes, AsyncBackend):
     def __init__(self, change: Turn, factories: list[Callable[[], Any]], **settings: Any) -> None:
         self._change = change
         self._leading = False
+        self._tickets: dict[int, Ticket] = {}
         super().__init__(factories, n_processes=len(factories), **settings)
 
-    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Ticket:
-        if message is None:
-            return self.pool.order(row, op)
-        return self.pool.call(row, ("rows", op, {row: message}))
+    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> None:
+        pool = self.pool
+        self._tickets[row] = pool.order(row, op) if message is None else pool.call(row, ("rows", op, {row: message}))
 
-    def ended(self, ticket: Ticket) -> bool:
-        return self.pool.ended(ticket)
-
-    def result(self, ticket: Ticket) -> Any:
-        found = self.pool.result(ticket)
-        return found[ticket.worker] if ticket.order is None else None
+    def collect(self) -> dict[int, Any]:
+        results = {}
+        for row in [row for row, ticket in self._tickets.items() if self.pool.ended(ticket)]:
+            ticket = self._tickets.pop(row)
+            answer = self.pool.result(ticket)
+            results[row] = answer[row] if ticket.order is None else None
+        return results
 
     def stop(self, timeout: float | None = None) -> None:
         end = time.monotonic() + SHUTDOWN_TIMEOUT
@@ -250,14 +232,14 @@ class AsyncProcesses(Processes, AsyncBackend):
                 self._change.wait(0.1)
         super().stop(timeout)
 
-    def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
+    def wait(self, timeout: float | None) -> None:
         pool = self.pool
         if self._leading:
             # Another thread waits for the workers and notifies this one.
             self._change.wait(timeout)
-            return None
-        if pool.control is not None and pool.gate.spin(lambda: _some_order_ended(pool, calls)):
-            return None
+            return
+        if pool.control is not None and pool.gate.spin(self._some_order_ended):
+            return
         self._leading = True
         try:
             heard = self._change.let_go(pool.wait_any, timeout)
@@ -265,15 +247,11 @@ class AsyncProcesses(Processes, AsyncBackend):
             self._leading = False
             self._change.notify_all()
         for row in heard:
-            call = calls.get(row)
-            if call is None or call.ended or call.ticket.order is not None:
+            ticket = self._tickets.get(row)
+            if ticket is None or ticket.order is not None:
                 # No message is due but an error, or the end of its process.
-                try:
-                    pool.unexpected(row)
-                except WorkerError as error:
-                    return error
-        return None
+                pool.unexpected(row)
 
-
-def _some_order_ended(pool: Pool, calls: Mapping[int, AwaitedCall]) -> bool:
-    return any(not call.ended and call.ticket.order is not None and pool.ended(call.ticket) for call in calls.values())
+    def _some_order_ended(self) -> bool:
+        pool = self.pool
+        return any(ticket.order is not None and pool.ended(ticket) for ticket in self._tickets.values())

@@ -16,7 +16,7 @@ from steppe.batched.unbuffered import run_rows
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import ControlBlock, Worker
 
-__all__ = ["ENTRY", "ShardFactories", "serve"]
+__all__ = ["ENTRY", "ShardFactories", "ShardService", "serve"]
 
 #: The entry point of the workers, for a pool.
 ENTRY = f"{__name__}:serve"
@@ -35,7 +35,7 @@ def serve(worker: Worker, shard: ShardFactories) -> None:
     envs = make_envs(shard.factories, shard.first_row)
     try:
         worker.say(([report(env) for env in envs], worker.new_modules()))
-        worker.serve(_Rows(envs, shard.first_row))
+        worker.serve(ShardService(envs, shard.first_row))
     finally:
         for env in envs:
             try:
@@ -44,7 +44,7 @@ def serve(worker: Worker, shard: ShardFactories) -> None:
                 continue
 
 
-class _Rows:
+class ShardService:
     """Serves the commands of a batch; see :class:`~steppe.workers.Service`."""
 
     def __init__(self, envs: list[Any], first_row: int) -> None:
@@ -68,9 +68,13 @@ class _Rows:
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         row, n_rows, nbytes = message
         storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
-        self.flags = Flags(n_rows, control.extra)
         at_work, at = worker.at_work
-        self.shard = Shard(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
+        self.use(storage, Flags(n_rows, control.extra), words=at_work, at=at)
+
+    def use(self, storage: Storage, flags: Flags, *, words: Any = None, at: int = 0) -> None:
+        """Write rows of this storage from now on; ``words`` and ``at`` are for :class:`Shard`."""
+        self.flags = flags
+        self.shard = Shard(list(self.envs.values()), storage, flags, self.first_row, words=words, at=at)
 
     def order(self, op: int, partial: int) -> int:
         rows = None

@@ -5,31 +5,29 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 from steppe.batched.attributes import ask_row
-from steppe.batched.backends.base import AsyncBackend, AwaitedCall, stopped_batch
+from steppe.batched.backends.base import AsyncBackend, late_answer
+from steppe.batched.backends.serving_shard import ShardService
 from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import Key, Reports
-from steppe.batched.operations import STEP_AND_RESET, has_arguments, perform, seed_rows
-from steppe.batched.shard import Shard
+from steppe.batched.operations import has_arguments
 from steppe.batched.turn import Turn
-from steppe.batched.unbuffered import run_rows
-from steppe.errors import WorkerError, WorkerTimeout
+from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import (
-    AFTER_AN_ERROR,
     SHUTDOWN_TIMEOUT,
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Failure,
-    interrupted,
-    other_process,
+    ItemError,
     uninterrupted,
 )
 
@@ -51,213 +49,166 @@ class Threads(AsyncBackend):
     outlives: ClassVar[bool] = True
 
     def __init__(self, change: Turn, factories: list[Callable[[], Any]], *, step_timeout: float | None = None) -> None:
-        n = len(factories)
         self._change, self._step_timeout = change, step_timeout
         # Executors end their idle threads when they are garbage collected, and at the end of the interpreter.
-        self._executors = [ThreadPoolExecutor(1, thread_name_prefix=f"steppe-env-{row}") for row in range(n)]
-        self._envs: list[Any] = [None] * n
-        self._shards: list[Shard] | None = None
+        self._executors = [
+            ThreadPoolExecutor(1, thread_name_prefix=f"steppe-env-{row}") for row in range(len(factories))
+        ]
+        self._shards: dict[int, ShardService] = {}
+        self._ordered: dict[int, Future[Any]] = {}
         self._idents: set[int] = set()
         self._closing: dict[int, Future[Any]] | None = None
-        self._owner = os.getpid()
-        self.stopped, self._why = False, AFTER_AN_ERROR
+        self.owner = os.getpid()
         self._grace = SHUTDOWN_TIMEOUT if step_timeout is None else min(SHUTDOWN_TIMEOUT, step_timeout)
         self.hung: list[int] = []
+        making = {row: self._making(row, make) for row, make in enumerate(factories)}
         try:
-            self._make(factories)
-            self.reports = [report(env) for env in self._envs]
+            self._all("__init__", {0: making.pop(0)})  # alone, because it imports the library
+            self._all("__init__", making, survives=True)
+            self.reports = [report(self._shards[row].envs[row]) for row in range(len(factories))]
         except BaseException:
             self.stop(SHUTDOWN_TIMEOUT)
             raise
-
-    def _make(self, factories: list[Callable[[], Any]]) -> None:
-        """Make the first environment alone, because it imports the library, then the others at the same time."""
-        self._submit(0, self._making(0, factories[0])).result()
-        rest = [self._submit(row, self._making(row, make)) for row, make in enumerate(factories) if row]
-        wait(rest)
-        for future in rest:
-            future.result()
 
     def _making(self, row: int, make: Callable[[], Any]) -> Callable[[], None]:
         context = contextvars.copy_context()  # library backends that the caller has set
 
         def run() -> None:
             self._idents.add(threading.get_ident())
-            self._envs[row] = context.run(make_envs, [make], row)[0]
+            self._shards[row] = ShardService(context.run(make_envs, [make], row), row)
 
-        return _raising(row, "__init__", run)
-
-    def _submit(self, row: int, call: Callable[[], Any]) -> Future[Any]:
-        """Call a function in the thread of a row, once the thread is free."""
-        return self._executors[row].submit(call)
+        return run
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage, self._flags = Storage(row, (n,), kind="shared" if staged else "plain"), Flags(n)
-        self._shards = [Shard([env], storage, self._flags, at) for at, env in enumerate(self._envs)]
+        for shard in self._shards.values():
+            shard.use(storage, self._flags)
         return storage, self._flags
-
-    def check(self, name: str) -> None:
-        if self.stopped:
-            raise stopped_batch(name, self._why)
-        if self._owner != os.getpid():
-            raise other_process(name, self._owner)
 
     # -- one environment ------------------------------------------------------------------------------------------
 
-    def _job(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None = None) -> Callable[[], Any]:
-        """Return a function that steps or resets an environment, in storage or on the data of ``message``."""
-        env, shard = self._envs[row], self._shards[row] if self._shards is not None else None
+    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> None:
+        shard = self._shards[row]
+        call = partial(shard.order, op, False) if message is None else partial(_answer, shard, op, message)
+        future = self._ordered[row] = self._submit(row, "step", call)
+        future.add_done_callback(self._change.notify_all)
 
-        def run() -> Any:
-            if message is not None:
-                result = run_rows(op, {row: env}, {row: message})[row]
-                return tuple(td.clone() if td is not None else None for td in result)
-            assert shard is not None
-            perform(shard, op, None)
-            return None
+    def collect(self) -> dict[int, Any]:
+        ended = [row for row, future in self._ordered.items() if future.done()]
+        results = {row: self._ordered.pop(row).result() for row in ended}
+        # An order returns a number, because its results are in storage.
+        return {row: None if isinstance(result, int) else result for row, result in results.items()}
 
-        return _raising(row, "step", run)
-
-    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Future[Any]:
-        future = self._submit(row, self._job(row, op, message))
-        change = self._change
-
-        def ended(_: Any) -> None:
-            with change.lock:
-                change.notify_all()
-
-        future.add_done_callback(ended)
-        return future
-
-    def ended(self, ticket: Future[Any]) -> bool:
-        return ticket.done()
-
-    def result(self, ticket: Future[Any]) -> Any:
-        return ticket.result()
-
-    def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
+    def wait(self, timeout: float | None) -> None:
         self._change.wait(timeout)
-        return None
 
     # -- all environments -----------------------------------------------------------------------------------------
 
     def run(self, op: int, rows: list[int] | None) -> int:
-        chosen = range(len(self._envs)) if rows is None else rows
-        self._all({row: self._job(row, op) for row in chosen})
-        return int(self._flags.was_reset[list(chosen)].sum()) if op == STEP_AND_RESET else 0
+        calls = {row: partial(self._shards[row].order, op, False) for row in (self._shards if rows is None else rows)}
+        return sum(self._all("step", calls, timeout=self._step_timeout).values())
 
     def take_loose(self) -> Reports:
         reports: Reports = {}
-        for shard in self._shards or ():
-            if shard.loose is not None:
-                reports.update(shard.loose.take())
+        for row in self._flags.loose.nonzero()[0].tolist():
+            reports.update(self._shards[row].call(("take_loose",)))
         return reports
 
     def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
         for row, values in inputs.items():
-            if self._shards is not None and (loose := self._shards[row].loose) is not None:
-                loose.set_inputs({row: values})
+            self._shards[row].call(("set_loose", {row: values}))
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        calls = {row: self._job(row, op, given) for row, given in data.items()}
-        return self._all(calls, survives=has_arguments(op, data))
+        calls = {row: partial(_answer, self._shards[row], op, message) for row, message in data.items()}
+        return self._all("step", calls, timeout=self._step_timeout, survives=has_arguments(op, data))
 
-    def _all(self, calls: dict[int, Callable[[], Any]], *, survives: bool = False) -> dict[int, Any]:
+    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        asked = {row: partial(ask_row, shard.envs[row], row, path, calls[row]) for row, shard in self._shards.items()}
+        answers = self._all("an attribute", asked, survives=True)
+        return [answers[row] for row in range(len(calls))]
+
+    def seed(self, seeds: dict[int, Any]) -> None:
+        calls = {row: partial(self._shards[row].call, ("seed", {row: seed})) for row, seed in seeds.items()}
+        self._all("set_seed", calls, survives=True)
+
+    def _submit(self, row: int, doing: str, call: Callable[[], Any]) -> Future[Any]:
+        """Call a function in the thread of a row, once the thread is free."""
+        return self._executors[row].submit(_raising, row, doing, call)
+
+    def _all(
+        self,
+        doing: str,
+        calls: Mapping[int, Callable[[], Any]],
+        *,
+        timeout: float | None = None,
+        survives: bool = False,
+    ) -> dict[int, Any]:
         """Call functions in threads and wait for all. An error stops the backend, unless ``survives`` is set."""
         futures: dict[int, Future[Any]] = {}
         try:
             with uninterrupted():
-                futures.update((row, self._submit(row, call)) for row, call in calls.items())
-            until = ALL_COMPLETED if survives else FIRST_EXCEPTION
-            pending = wait(futures.values(), self._step_timeout, until).not_done
-            for row, future in futures.items():
-                if future in pending and not any(one.done() and one.exception() for one in futures.values()):
-                    raise WorkerTimeout(
-                        f"Worker {row}, at work on environment {row}, did not answer within {self._step_timeout} s.",
-                        worker=row,
-                        env=row,
-                    )
+                futures.update((row, self._submit(row, doing, call)) for row, call in calls.items())
+            late = wait(futures.values(), timeout, ALL_COMPLETED if survives else FIRST_EXCEPTION).not_done
             for future in futures.values():
-                if future.done():
-                    future.result()
+                if future not in late:
+                    future.result()  # raises its error
+            for row, future in futures.items():
+                if future in late:
+                    raise late_answer(row, timeout)
             return {row: future.result() for row, future in futures.items()}
         except WorkerError:
-            if not (survives and all(future.done() for future in futures.values())):
+            if not survives or late:
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
             # After Ctrl-C the environments finish the step, its data is dropped, and the batch stays usable.
-            usable = False
-            try:
-                pending = wait(futures.values(), self._grace).not_done
-                usable = not pending and not any(future.exception() for future in futures.values())
-            finally:
-                if not usable:
-                    self._why = interrupted("environment", self._grace)
-                    self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
+            self._stop_unless(lambda: self._have_ended(futures), self._grace)
             raise
 
-    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        return self._in_threads(
-            {row: partial(ask_row, env, row, path, calls[row]) for row, env in enumerate(self._envs)}, "an attribute"
-        )
-
-    def seed(self, seeds: dict[int, Any]) -> None:
-        envs = dict(enumerate(self._envs))
-        self._in_threads({row: partial(seed_rows, envs, {row: seed}) for row, seed in seeds.items()}, "set_seed")
-
-    def _in_threads(self, calls: dict[int, Callable[[], Any]], doing: str) -> list[Any]:
-        """Call functions in threads and wait for all; an error does not stop the backend."""
-        futures = [self._submit(row, _raising(row, doing, call)) for row, call in calls.items()]
-        wait(futures)
-        return [future.result() for future in futures]
+    def _have_ended(self, futures: dict[int, Future[Any]]) -> bool:
+        """Wait until calls have ended; returns whether all did without an error."""
+        late = wait(futures.values(), self._grace).not_done
+        return not late and not any(future.exception() for future in futures.values())
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def kill(self) -> None:
-        pass  # a thread cannot be killed
-
     def stop(self, timeout: float = SHUTDOWN_TIMEOUT) -> None:
         self.stopped = True
-        if self._owner != os.getpid():
+        if self.owner != os.getpid():
             return  # a forked child has none of the threads, and its parent closes the environments
         if self._closing is None:
             self._closing = {}
-            for row, (executor, env) in enumerate(zip(self._executors, self._envs, strict=True)):
+            for row, executor in enumerate(self._executors):
                 try:
-                    self._closing[row] = executor.submit(_close, env)
+                    self._closing[row] = executor.submit(self._close, row)
                 except RuntimeError:  # the interpreter is shutting down and has ended the threads
-                    _close(env)
+                    self._close(row)
                 executor.shutdown(wait=False)
         if threading.get_ident() in self._idents:
             return  # garbage collection runs in one of the threads, which cannot wait for itself
-        end = time.monotonic() + timeout
         wait(self._closing.values(), timeout)
         self.hung = [row for row, future in self._closing.items() if not future.done()]
         for row, executor in enumerate(self._executors):
-            if row not in self.hung and time.monotonic() < end + SHUTDOWN_TIMEOUT:
-                executor.shutdown(wait=True)
+            if row not in self.hung:
+                executor.shutdown()  # joins a thread that has nothing left to do
+
+    def _close(self, row: int) -> None:
+        with suppress(Exception):
+            if row in self._shards:
+                self._shards[row].envs[row].close(raise_if_closed=False)
 
 
-def _raising(row: int, doing: str, call: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function whose exceptions are WorkerErrors, as those of a worker process are."""
-
-    def run() -> Any:
-        try:
-            return call()
-        except BaseException as error:
-            failure = Failure.of(error, doing)
-            cause = error.__cause__ if failure.index is not None else error
-            raised = Failure(failure.doing, row, failure.summary, failure.traceback).error("environment", row)
-            raised.__cause__ = cause
-        raise raised
-
-    return run
+def _answer(shard: ShardService, op: int, message: tuple[Any, dict[str, Any]]) -> Any:
+    """Step or reset an environment on the data of a message; the caller may keep what this returns."""
+    result = shard.call(("rows", op, {shard.first_row: message}))[shard.first_row]
+    return tuple(None if td is None else td.clone() for td in result)
 
 
-def _close(env: Any) -> None:
+def _raising(row: int, doing: str, call: Callable[[], Any]) -> Any:
+    """Call a function; raise its exceptions as WorkerErrors, as those of a worker process are."""
     try:
-        if env is not None:
-            env.close(raise_if_closed=False)
-    except Exception:
-        pass
+        return call()
+    except BaseException as error:
+        raised = replace(Failure.of(error, doing), index=row).error("environment", row)
+        raised.__cause__ = error.__cause__ if isinstance(error, ItemError) else error
+    raise raised
