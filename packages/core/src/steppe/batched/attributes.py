@@ -45,11 +45,6 @@ class Dispatched:
         """Return the value in each environment, by row."""
         return self._batch._ask(self._path, [None] * self._batch.num_workers)
 
-    def of(self, rows: list[int]) -> list[Any]:
-        """Return the values in the environments of some rows."""
-        values = self.values()
-        return [values[row] for row in rows]
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values())
 

@@ -98,7 +98,10 @@ class BatchView(EnvBase):
         if name.startswith("_") or "_batch" not in vars(self):
             return super().find_elsewhere(name)
         value = getattr(self._batch, name)
-        return value.of(self._rows.tolist()) if isinstance(value, Dispatched) else value
+        if not isinstance(value, Dispatched):
+            return value
+        values = value.values()
+        return [values[row] for row in self._rows.tolist()]
 
     def __repr__(self) -> str:
         return f"<rows {self._rows.tolist()} of {self._batch!r}>"

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase, lazy_stack
 
 from steppe.batched.async_pool.pending import Message, PendingCall
-from steppe.batched.operations import RESET, STEP
+from steppe.batched.operations import RESET, STEP_AND_RESET
 from steppe.batched.storage_rows import BatchRows
 from steppe.batched.unbuffered import sent, stack_rows
 from steppe.envs import ActionRule, EnvBase, missing_action, write_begun, written_by_policy
@@ -99,40 +99,34 @@ class PoolData:
             device: where the data comes out; None leaves it where it is.
             step_mdp: makes the following root of a step.
         """
-        storage, index = self._rows, torch.tensor(list(calls), device=device or CPU)
+        storage, at = self._rows, np.asarray(list(calls))
+        nothing, index = TensorDict({}, [], device=device), torch.tensor(at, device=device or CPU)
         # Copies, because the calls stay as they are if their rows cannot be stacked.
-        inputs = [
-            TensorDict({}, [], device=device) if call.data is None else call.data.copy() for call in calls.values()
-        ]
+        inputs = [(nothing if call.data is None else call.data).copy() for call in calls.values()]
         if op == RESET:
             fresh = self._fresh(calls, device)
             data = stack_as(self._stack, [td.update(fresh[row]) for row, td in zip(calls, inputs, strict=True)])
-            return data.set("env_index", index), None
+        elif storage is None:
+            data = self._with_nexts(inputs, [_moved(call.outcome[0], device) for call in calls.values()])
+        elif any("next" in td.keys() for td in inputs):
+            data = self._with_nexts(inputs, storage.next_out.some(at).unbind(0))
+        else:
+            data = stack_as(self._stack, inputs).set("next", storage.next_out.some(at))
+        data.set("env_index", index)
+        if op != STEP_AND_RESET:
+            return data, None
         if storage is None:
-            nexts = [_moved(call.outcome[0] if call.outcome else None, device) for call in calls.values()]
-            data = self._with_nexts(inputs, nexts).set("env_index", index)
-            if op == STEP:
-                return data, None
             roots = []
             for (row, call), td in zip(calls.items(), inputs, strict=True):
                 kept = td.select(*(rule.key for rule in self._actions[row]))  # as step_mdp does
-                roots.append(kept.update(_moved(call.outcome[1] if call.outcome else None, device)))
+                roots.append(kept.update(_moved(call.outcome[1], device)))
             return data, stack_as(self._stack, roots).set("env_index", index.clone())
-        at = np.asarray(list(calls))
-        following = storage.next_out.some(at)
-        if any("next" in td.keys() for td in inputs):
-            data = self._with_nexts(inputs, following.unbind(0))
-        else:
-            data = stack_as(self._stack, inputs).set("next", following)
-        data.set("env_index", index)
-        if op == STEP:
-            return data, None
         root, was_reset = step_mdp(data), storage.flags.was_reset[at]
         return data, write_begun(root, storage.root_out.begun(root, was_reset, at)) if was_reset.any() else root
 
     def _fresh(self, calls: dict[int, PendingCall], device: torch.device | None) -> dict[int, TensorDictBase]:
         """The first data of episodes, by row: from storage, or from the environment's message."""
-        fresh = {row: _moved(call.outcome[1], device) for row, call in calls.items() if call.outcome is not None}
+        fresh = {row: _moved(call.outcome[1], device) for row, call in calls.items() if call.outcome[1] is not None}
         in_storage = [row for row in calls if row not in fresh]
         if in_storage:
             assert self._rows is not None

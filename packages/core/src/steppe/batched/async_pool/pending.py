@@ -32,14 +32,14 @@ class PendingCall:
         data: a copy of the row that was sent; None for a reset without data.
         since: when it was sent, by the monotonic clock.
         ended: whether the environment has finished.
-        outcome: ``next`` and the following root if data travels in messages; None if they are in storage.
+        outcome: ``next`` and the following root, each None if it is in storage.
     """
 
     op: int
     data: TensorDictBase | None
     since: float
     ended: bool = False
-    outcome: tuple[TensorDictBase | None, TensorDictBase | None] | None = None
+    outcome: tuple[TensorDictBase | None, TensorDictBase | None] = (None, None)
 
 
 class PendingCalls:
@@ -176,7 +176,7 @@ class PendingCalls:
         with uninterrupted():  # a second Ctrl-C would lose them
             for row, outcome in self.backend.collect().items():
                 call = self.by_row[row]
-                call.ended, call.outcome = True, outcome
+                call.ended, call.outcome = True, outcome or (None, None)
 
     def _pending_rows(self, op: int, requested: set[int] | None, least: int, what: str) -> list[int]:
         rows = [row for row, call in self.by_row.items() if call.op == op and (requested is None or row in requested)]
