@@ -59,6 +59,7 @@ def test_a_command_of_a_package_is_run(steppe, say):
     assert "Say a word, often." in steppe("say", "--help").out
     assert steppe("say", "hello", "--loud").err.startswith("steppe say: unrecognized arguments: --loud")
     assert steppe("say", "x", "--times", "-1") == (2, "", "steppe say: --times takes a natural number, got -1\n")
+    assert "--frames" in steppe("collect", "--help").out  # a command of the core is always found first
 
 
 @pytest.mark.parametrize(
@@ -79,10 +80,6 @@ def test_a_command_that_cannot_be_had_is_one_line(steppe, say, name, text):
     status, out, err = steppe(name)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"steppe {name}: {text}")
-
-
-def test_a_command_of_the_core_is_always_found_first(steppe, say):
-    assert "--frames" in steppe("collect", "--help").out
 
 
 def test_a_command_in_two_packages_is_a_conflict_for_it_alone(steppe, say, fake_dist):

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from steppe import Collector
+from steppe import Collector, MultiaSyncDataCollector, MultiSyncDataCollector
 from steppe.errors import StateError
 from steppe_testing import CountingEnv, FailingEnv
 from tests.core.collectors.buffers import Buffer
 from tests.limits import CHILD
 
+KINDS: dict[str, Any] = {
+    "in process": lambda **arguments: Collector(CountingEnv, **arguments),
+    "MultiSync": lambda **arguments: MultiSyncDataCollector([CountingEnv] * 2, **arguments),
+    "MultiaSync": lambda **arguments: MultiaSyncDataCollector([CountingEnv] * 2, **arguments),
+}
 
-def test_the_buffer_fills_until_the_collector_is_told_to_stop() -> None:
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_buffer_fills_until_the_collector_is_told_to_stop(kind: Any) -> None:
     buffer = Buffer()
-    collector = Collector(CountingEnv, frames_per_batch=4, replay_buffer=buffer)
+    collector = kind(frames_per_batch=4, replay_buffer=buffer)
     collector.start()
 
     assert buffer.three.wait(CHILD)
@@ -21,8 +30,7 @@ def test_the_buffer_fills_until_the_collector_is_told_to_stop() -> None:
     collector.async_shutdown(timeout=CHILD)
     assert not collector.is_running()
     assert collector.closed
-    written = buffer.write_count
-    assert written == collector.stats()["frames"]
+    assert buffer.write_count == collector.stats()["frames"]
 
 
 def test_a_thread_that_has_all_its_frames_ends_by_itself() -> None:

@@ -13,7 +13,6 @@ from torch import nn
 from steppe import (
     Collector,
     EnvBase,
-    MultiaSyncDataCollector,
     MultiSyncDataCollector,
     SerialEnv,
     SyncDataCollector,
@@ -21,8 +20,6 @@ from steppe import (
 from steppe.collectors import CategoricalActor
 from steppe.errors import NotSupported, SpecError, WorkerTimeout
 from steppe_testing import CountingEnv, assert_equal_data
-from tests.core.collectors.buffers import Buffer
-from tests.limits import CHILD
 
 CART = "gym:CartPole-v1"
 
@@ -175,20 +172,6 @@ def test_workers_deliver_whole_trajectories() -> None:
             assert length in (2, 3)
             assert batch["next", "done"][row, :length, 0].tolist() == [False] * (length - 1) + [True]
             assert batch["collector", "traj_ids"][row, :length].unique().numel() == 1
-
-
-@pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
-def test_workers_fill_a_buffer_while_the_caller_goes_on(kind: Any) -> None:
-    buffer = Buffer()
-    collector = kind([lambda: CountingEnv(3)] * 2, frames_per_batch=4, replay_buffer=buffer)
-    collector.start()
-
-    assert buffer.three.wait(CHILD)
-    assert collector.is_running()
-    collector.async_shutdown(timeout=CHILD)
-    assert not collector.is_running()
-    assert collector.closed
-    assert buffer.frames == collector.stats()["frames"]
 
 
 def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
