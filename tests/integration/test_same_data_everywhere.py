@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe import EnvBase, ParallelEnv, SerialEnv, StepCounter, TransformedEnv, make_env
+from steppe_testing import assert_equal_data
 
 N, STEPS, SEED = 3, 70, 11
 
@@ -37,13 +38,6 @@ def play(env: EnvBase) -> TensorDictBase:
         return env.rollout(STEPS, actions=given_actions(env), break_when_any_done=False)
 
 
-def assert_same(first: TensorDictBase, second: TensorDictBase) -> None:
-    keys = set(first.keys(True, True))
-    assert keys == set(second.keys(True, True))
-    for key in sorted(keys, key=str):
-        assert torch.equal(first[key], second[key]), f"{key!r} differs"
-
-
 @pytest.mark.parametrize("max_steps", [None, 6], ids=["ended by the environment", "ended by StepCounter"])
 def test_serial_and_parallel_with_the_transform_inside_and_outside_agree(max_steps: int | None) -> None:
     reference = play(batch(SerialEnv, "inside", max_steps))
@@ -52,7 +46,7 @@ def test_serial_and_parallel_with_the_transform_inside_and_outside_agree(max_ste
     assert (ended >= 2).all(), "episodes must end for the comparison to say anything"
     assert reference["step_count"].max() == (reference["next", "step_count"].max() - 1)
     for kind, where in ((SerialEnv, "outside"), (ParallelEnv, "inside"), (ParallelEnv, "outside")):
-        assert_same(reference, play(batch(kind, where, max_steps)))
+        assert_equal_data(reference, play(batch(kind, where, max_steps)))
 
 
 def raw_loop(name: str, seed: int, actions: list[Any]) -> Iterator[dict[str, Any]]:
@@ -130,7 +124,7 @@ def test_random_actions_of_one_seed_are_the_same_in_every_class(kind: type) -> N
             env.set_seed(SEED)
             return env.rollout(300, break_when_any_done=False)
 
-    assert_same(random_data(SerialEnv(N, "gym:Pendulum-v1")), random_data(kind(N, "gym:Pendulum-v1")))
+    assert_equal_data(random_data(SerialEnv(N, "gym:Pendulum-v1")), random_data(kind(N, "gym:Pendulum-v1")))
 
 
 def test_a_single_environment_draws_the_actions_of_a_batch_of_one() -> None:
@@ -138,4 +132,4 @@ def test_a_single_environment_draws_the_actions_of_a_batch_of_one() -> None:
     single.set_seed(SEED)
     many.set_seed(SEED)
 
-    assert_same(single.rollout(200, break_when_any_done=False), many.rollout(200, break_when_any_done=False)[0])
+    assert_equal_data(single.rollout(200, break_when_any_done=False), many.rollout(200, break_when_any_done=False)[0])

@@ -15,7 +15,7 @@ from steppe_testing import CountingEnv
 
 
 def test_an_environment_a_function_and_an_id_are_taken() -> None:
-    for source in (CountingEnv(), CountingEnv, lambda: CountingEnv(), "gym:CartPole-v1"):
+    for source in (CountingEnv(), CountingEnv, lambda: CountingEnv(), [CountingEnv], "gym:CartPole-v1"):
         with SyncDataCollector(source, frames_per_batch=4) as collector:
             assert next(collector).batch_size == (4,)
 
@@ -141,11 +141,6 @@ def test_arguments_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(error, match=said):
         Collector(CountingEnv, frames_per_batch=4, **arguments)
-
-
-def test_a_list_of_one_function_is_that_function() -> None:
-    with Collector([CountingEnv], frames_per_batch=4) as collector:
-        assert next(collector).numel() == 4
 
 
 def test_keyword_arguments_reach_the_functions_of_a_batch() -> None:

@@ -34,12 +34,8 @@ def test_batches_go_to_the_replay_buffer_and_none_is_yielded() -> None:
     assert batches(replay_buffer=buffer) == [None] * 3
     for found, expected in zip(buffer.extended, batches(), strict=True):
         assert_equal_data(found, expected)
-
-
-def test_what_postproc_returns_goes_to_the_replay_buffer() -> None:
     buffer = Buffer()
     batches(replay_buffer=buffer, postproc=lambda data: data.reshape(-1))
-
     assert [data.batch_size for data in buffer.extended] == [(12,)] * 3
 
 

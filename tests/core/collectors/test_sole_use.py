@@ -80,6 +80,13 @@ def assert_begins_anew(first: TensorDictBase, second: TensorDictBase) -> None:
     assert observed.squeeze(-1).diff(dim=-1).eq(1).all()
 
 
+def assert_noticed(collector: Any, use: Callable[[], Any]) -> None:
+    """A use between two batches is told, and the second batch begins anew."""
+    with pytest.warns(UserWarning, match="an environment of its own"):
+        first, second = two_batches(collector, use)
+    assert_begins_anew(first, second)
+
+
 def assert_goes_on(first: TensorDictBase, second: TensorDictBase) -> None:
     assert torch.equal(first["collector", "traj_ids"][..., -1], second["collector", "traj_ids"][..., 0])
     assert torch.equal(first["next", "observation"][..., -1, :], second["observation"][..., 0, :])
@@ -125,9 +132,7 @@ class Ones(nn.Module):
 def test_a_policy_acts_on_no_stale_data(name: str) -> None:
     env = ENVS[name]()
     collector = Collector(env, Ones(), frames_per_batch=4 * env.numel())
-    with pytest.warns(UserWarning, match="an environment of its own"):
-        first, second = two_batches(collector, lambda: env.rollout(6, Ones()))
-    assert_begins_anew(first, second)
+    assert_noticed(collector, lambda: env.rollout(6, Ones()))
 
 
 @pytest.mark.parametrize("name", ["transformed", "transformed arrays", "kept as it is", "transformed serial"])
@@ -135,9 +140,7 @@ def test_uses_of_the_base_are_noticed(name: str) -> None:
     for use in ("rollout", "step", "reset"):
         env: Any = ENVS[name]()
         collector = Collector(env, frames_per_batch=5 * env.numel())
-        with pytest.warns(UserWarning, match="an environment of its own"):
-            first, second = two_batches(collector, lambda use=use, env=env: USES[use](env.base_env))
-        assert_begins_anew(first, second)
+        assert_noticed(collector, lambda use=use, env=env: USES[use](env.base_env))
 
 
 def test_uses_by_other_transforms_of_the_base_are_noticed() -> None:
@@ -145,9 +148,7 @@ def test_uses_by_other_transforms_of_the_base_are_noticed() -> None:
         base = ArrayCountingEnv(LENGTH)
         env, other = (TransformedEnv(base, StepCounter()) for _ in range(2))
         collector = Collector(env if transformed else base, frames_per_batch=6)
-        with pytest.warns(UserWarning, match="an environment of its own"):
-            first, second = two_batches(collector, lambda other=other: other.rollout(4))
-        assert_begins_anew(first, second)
+        assert_noticed(collector, lambda other=other: other.rollout(4))
 
 
 class Around(EnvBase):
@@ -171,9 +172,7 @@ class Around(EnvBase):
 
 def test_uses_of_an_environment_inside_are_noticed() -> None:
     env = Around()
-    with pytest.warns(UserWarning, match="an environment of its own"):
-        first, second = two_batches(Collector(env, frames_per_batch=5), lambda: env.inner.rollout(2))
-    assert_begins_anew(first, second)
+    assert_noticed(Collector(env, frames_per_batch=5), lambda: env.inner.rollout(2))
     env = Around()
     assert_goes_on(*two_batches(Collector(env, frames_per_batch=5), lambda: None))
 
@@ -185,9 +184,7 @@ def test_uses_of_an_environment_inside_are_noticed() -> None:
 )
 def test_uses_of_some_rows_are_noticed(name: str, use: Any) -> None:
     env = ENVS[name]()
-    with pytest.warns(UserWarning, match="an environment of its own"):
-        first, second = two_batches(Collector(env, frames_per_batch=12), lambda: use(env))
-    assert_begins_anew(first, second)
+    assert_noticed(Collector(env, frames_per_batch=12), lambda: use(env))
 
 
 def test_what_is_sent_to_a_pool_is_noticed() -> None:
@@ -197,9 +194,7 @@ def test_what_is_sent_to_a_pool_is_noticed() -> None:
         pool.async_reset_send(env_index=[2])
         pool.async_reset_recv(env_index=[2])
 
-    with pytest.warns(UserWarning, match="an environment of its own"):
-        first, second = two_batches(Collector(pool, frames_per_batch=12), use)
-    assert_begins_anew(first, second)
+    assert_noticed(Collector(pool, frames_per_batch=12), use)
 
 
 @pytest.mark.parametrize("name", ["arrays", "serial", "transformed"])
@@ -263,11 +258,7 @@ def in_a_thread(work: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("name", ["arrays", "serial", "tensordicts"])
 def test_uses_of_another_thread_between_batches_are_noticed(name: str) -> None:
     env = ENVS[name]()
-    with pytest.warns(UserWarning, match="an environment of its own"):
-        first, second = two_batches(
-            Collector(env, frames_per_batch=5 * env.numel()), lambda: in_a_thread(lambda: env.rollout(3))
-        )
-    assert_begins_anew(first, second)
+    assert_noticed(Collector(env, frames_per_batch=5 * env.numel()), lambda: in_a_thread(lambda: env.rollout(3)))
 
 
 class Meddling(nn.Module):

@@ -15,7 +15,7 @@ from steppe_testing import CountingEnv, NestedCountingEnv, assert_equal_data
 from tests.limits import AT_ONCE
 
 
-def frames(ids: list[list[int]], **entries: torch.Tensor) -> TensorDict:
+def frames(ids: Any, **entries: torch.Tensor) -> TensorDict:
     number = torch.tensor(ids)
     value = torch.arange(1, number.numel() + 1).reshape(number.shape)
     return TensorDict({"value": value, "collector": {"traj_ids": number}, **entries}, number.shape)
@@ -30,25 +30,19 @@ def test_each_run_of_one_id_becomes_a_row_padded_with_zeros() -> None:
     assert out["collector", "traj_ids"].tolist() == [[0, 0, 0], [2, 0, 0], [1, 0, 0], [3, 3, 3]]
 
 
-def test_one_id_in_two_places_is_two_trajectories() -> None:
-    assert split_trajectories(frames([[7, 8, 7], [7, 7, 8]]))["value"].tolist() == [
-        [1, 0],
-        [2, 0],
-        [3, 0],
-        [4, 5],
-        [6, 0],
-    ]
-
-
-def test_a_vector_of_frames_is_one_row() -> None:
-    data = frames([[0, 0, 1]])[0]
-    assert split_trajectories(data)["value"].tolist() == [[1, 2], [3, 0]]
-
-
-def test_trajectories_of_one_length_only_get_a_mask() -> None:
-    out = split_trajectories(frames([[0, 0], [1, 1]]))
-    assert out["value"].tolist() == [[1, 2], [3, 4]]
-    assert out["collector", "mask"].all()
+@pytest.mark.parametrize(
+    ("ids", "rows"),
+    [
+        ([[7, 8, 7], [7, 7, 8]], [[1, 0], [2, 0], [3, 0], [4, 5], [6, 0]]),
+        ([0, 0, 1], [[1, 2], [3, 0]]),
+        ([[0, 0], [1, 1]], [[1, 2], [3, 4]]),
+    ],
+    ids=["one id in two places", "a vector of frames", "of one length"],
+)
+def test_frames_are_cut_where_the_id_changes(ids: Any, rows: list[list[int]]) -> None:
+    out = split_trajectories(frames(ids))
+    assert out["value"].tolist() == rows
+    assert out["collector", "mask"].tolist() == [[value > 0 for value in row] for row in rows]
 
 
 def test_without_ids_done_entries_cut() -> None:

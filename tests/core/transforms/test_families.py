@@ -8,43 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import Bounded, EnvBase, OneHot, SerialEnv, TransformedEnv
-from steppe.specs import Composite, Unbounded
+from steppe import EnvBase, OneHot, SerialEnv, TransformedEnv
 from steppe.transforms import Transform
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
 LENGTHS = (4, 6)
 BASES = {"arrays": ArrayCountingEnv, "tensordicts": CountingEnv}
-
-
-class Frames(Transform):
-    """The last two observations side by side; nobody else is to change what is remembered."""
-
-    writes_done = False
-
-    def __init__(self) -> None:
-        super().__init__(["observation"])
-
-    def memory_spec(self, specs: Any) -> Composite:
-        leaf = specs.observation["observation"]
-        frames = Unbounded((*leaf.shape[:-1], 2, leaf.shape[-1]), dtype=leaf.dtype)
-        return Composite({"__frames": frames}, shape=specs.batch_size)
-
-    def transform_observation_spec(self, spec: Any) -> Any:
-        leaf = spec["observation"]
-        spec["observation"] = Unbounded((*leaf.shape[:-1], 2 * leaf.shape[-1]), dtype=leaf.dtype)
-        return spec
-
-    def _put(self, data: Any, frames: torch.Tensor) -> Any:
-        return data.set("__frames", frames).set("observation", frames.flatten(-2))
-
-    def _step(self, tensordict: Any, next_tensordict: Any) -> Any:
-        new = next_tensordict["observation"].unsqueeze(-2)
-        return self._put(next_tensordict, torch.cat([tensordict["__frames"][..., 1:, :], new], -2))
-
-    def _reset(self, tensordict: Any, tensordict_reset: Any) -> Any:
-        first = tensordict_reset["observation"].unsqueeze(-2)
-        return self._put(tensordict_reset, torch.cat([first, first], -2))
 
 
 class Twice(Transform):
@@ -76,24 +45,6 @@ class Warm(Transform):
         return tensordict_reset.update(data.select(*tensordict_reset.keys()))
 
 
-class Pairs(Transform):
-    """Takes two actions at once; the second is left out where the first ends the episode."""
-
-    writes_done = True
-
-    def transform_action_spec(self, spec: Any) -> Any:
-        leaf = spec["action"]
-        spec["action"] = Bounded(-1, 1, (*leaf.shape[:-1], 2, leaf.shape[-1]))
-        return spec
-
-    def _inv_call(self, tensordict: Any) -> Any:
-        first, second = tensordict["action"].unbind(-2)
-        return tensordict.set("_second", second).set("action", first)
-
-    def _step(self, tensordict: Any, next_tensordict: Any) -> Any:
-        return Twice._step(self, tensordict.set("action", tensordict["_second"]), next_tensordict)
-
-
 def rollout(kind: str, transform: Any, where: str) -> Any:
     rows = [partial(BASES[kind], length, action="continuous") for length in LENGTHS]
     if where == "inside":
@@ -106,24 +57,11 @@ def rollout(kind: str, transform: Any, where: str) -> Any:
 @pytest.mark.parametrize("where", ["inside", "around"])
 @pytest.mark.parametrize("kind", BASES)
 class TestInAndAroundABatch:
-    def test_frames_are_stacked_and_begin_anew_with_each_episode(self, kind, where):
-        data = rollout(kind, Frames, where)["observation"]
-
-        older, newer = data.unflatten(-1, (2, -1))[..., 0].unbind(-1)
-        assert newer.tolist() == [[0, 1, 2, 3] * 2 + [0], [0, 1, 2, 3, 4, 5, 0, 1, 2]]
-        assert older.tolist() == (newer - 1).clamp(0).tolist()
-
     def test_acting_twice_stops_where_an_episode_ends(self, kind, where):
         data = rollout(kind, Twice, where)
 
         assert data["observation"][..., 0].tolist() == [[0, 2] * 4 + [0], [0, 2, 4] * 3]
         assert data["next", "done"].sum(1).flatten().tolist() == [4, 3]
-
-    def test_two_actions_at_once_are_taken_one_after_the_other(self, kind, where):
-        data = rollout(kind, Pairs, where)
-
-        assert data["observation"][..., 0].tolist() == [[0, 2] * 4 + [0], [0, 2, 4] * 3]
-        assert torch.allclose(data["action"].sum((-2, -1)), data["next", "reward"].squeeze(-1), atol=1e-6)
 
     def test_random_actions_at_a_reset_leave_other_rows_alone(self, kind, where):
         data = rollout(kind, Warm, where)
