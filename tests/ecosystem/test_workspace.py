@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from tests.limits import CHILD
 from tools.publishing import rounds
-from tools.workspace import ROOT, Package, packages, rows
+from tools.workspace import ROOT, Package, packages, rows, with_required
 
 PACKAGES = packages()
 PLUGINS = [package for package in PACKAGES if package.name != "steppe"]
@@ -133,6 +133,17 @@ def test_the_readme_lists_every_plugin():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
 
     assert [package.name for package in PLUGINS if package.name not in text] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_the_line_that_installs_from_a_clone_names_all_that_its_packages_require(page: str):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if "install" in line and "packages/core" in line]
+    folders = {ROOT / folder for folder in re.findall(r"packages/[\w/-]+", line)}
+    named = {package.name for package in PACKAGES if package.path in folders}
+
+    assert len(named) == len(folders)
+    assert {package.name for package in with_required(named)} <= named
 
 
 def test_a_package_is_published_after_those_that_it_requires():
