@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -283,3 +286,15 @@ def test_an_action_alone_as_in_gymnasium_is_refused_with_the_line_to_write(actio
                 what(action)
         with pytest.raises(SpecError, match="reset takes a TensorDict, found int"):
             env.reset(3)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"])
+def test_a_copy_of_a_used_environment_casts_and_reshapes_too(copied):
+    env = Given(
+        {"observation": torch.zeros(2, dtype=torch.float64), "reward": torch.ones(()), "done": torch.tensor(False)}
+    )
+    env.rollout(2)
+    following = copied(env).rollout(2)["next"]
+
+    assert following["observation"].dtype is torch.float32
+    assert following["done"].shape == following["reward"].shape == (2, 1)

@@ -13,6 +13,7 @@ from torch import nn
 
 from steppe.envs import auto_specs, compiling
 from steppe.envs.auto_reset import AutoResetMemory
+from steppe.envs.checks import spec_check
 from steppe.envs.env_meta import EnvMeta
 from steppe.envs.rollout.code_path import run_rollout
 from steppe.envs.rollout.on_tensordicts import finish as finish_rollout
@@ -264,11 +265,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
 
     auto_specs_ = auto_specs.auto_specs_
 
-    def check_env_specs(self, *args: Any, **kwargs: Any) -> None:
-        """Compare the data of a few random steps with the specs; see :func:`~steppe.envs.check_env_specs`."""
-        from steppe.envs.checks.spec_check import check_env_specs
-
-        check_env_specs(self, *args, **kwargs)
+    check_env_specs = spec_check.check_env_specs
 
     # -- life -----------------------------------------------------------------------------------------------------
 

@@ -101,14 +101,12 @@ def get_env_metadata(
     """
     from steppe.envs.base import EnvBase
 
-    if isinstance(env_or_creator, EnvBase):
-        if env_validator is not None:
-            env_validator(env_or_creator)
-        return EnvMetaData.metadata_from_env(env_or_creator)
-    with env_or_creator(**(kwargs or {})) as env:
-        if env_validator is not None:
-            env_validator(env)
-        return EnvMetaData.metadata_from_env(env)
+    if not isinstance(env_or_creator, EnvBase):
+        with env_or_creator(**(kwargs or {})) as env:
+            return get_env_metadata(env, env_validator=env_validator)
+    if env_validator is not None:
+        env_validator(env_or_creator)
+    return EnvMetaData.metadata_from_env(env_or_creator)
 
 
 def make_tensordict(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase] | None = None) -> TensorDictBase:

@@ -12,8 +12,8 @@ from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.done import Masks, any_done, complete_done
 from steppe.envs.env_attributes import EnvAttributes
 from steppe.envs.env_info import env_info_values
+from steppe.envs.masks import reset as reset_masks
 from steppe.envs.masks import step as step_masks
-from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
 from steppe.envs.next_root import StepPlan, put_next
 from steppe.envs.state import Unknown
 from steppe.errors import NotSupported, SpecError
@@ -79,15 +79,15 @@ class ResetAndStep(EnvAttributes):
             ):
                 return rows.reset()
         if set_state is not None:
-            kwargs |= asked_state(self, tensordict, set_state=set_state)
+            kwargs |= reset_masks.asked_state(self, tensordict, set_state=set_state)
         given = self._with_env_info(tensordict, env_info)
         groups = self.done_groups
         masks: Masks = {}
         if given is not None:
             self.check_batch(given, "reset")
-            masks = requested_masks(given, groups)
+            masks = self.requested_masks(given)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
-                return clear_masks(given, groups)
+                return reset_masks.clear_masks(given, groups)
         memory = self.base_state.auto_reset
         if memory is not None and masks and memory.pending is not None:
             fresh = memory.take(self)
@@ -120,7 +120,7 @@ class ResetAndStep(EnvAttributes):
         """
         groups = self.done_groups
         if masks is None:
-            masks = requested_masks(given, groups) if given is not None else {}
+            masks = self.requested_masks(given) if given is not None else {}
         if not isinstance(fresh, TensorDictBase):
             raise SpecError(f"{type(self).__name__}._reset must return a TensorDict, found {type(fresh).__name__}.")
         if fresh is given:
@@ -131,13 +131,13 @@ class ResetAndStep(EnvAttributes):
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if given is None:
             return fresh
-        return merge_reset(given, fresh, groups, masks)
+        return reset_masks.merge_reset(given, fresh, groups, masks)
 
     def _adjust_and_validate(self, data: TensorDictBase, given: TensorDictBase | None, what: str) -> None:
         """Reshape and cast the data of a reset or step to the specs, and compare the first one with them."""
         state = self.base_state
+        self._expectation.adjust(data, what, casts=not state.run_type_checks)
         first = what not in state.validated
-        self._expectation.adjust(data, what, first=first, casts=not state.run_type_checks)
         if first and what == "step":
             self._find_extra_outputs(data)
         if first or state.run_type_checks:
@@ -327,13 +327,10 @@ class ResetAndStep(EnvAttributes):
     reset_at = row_access.reset_at
     checked_rows = row_access.checked_rows
     unstepped = step_masks.unstepped
+    requested_masks = reset_masks.requested_masks
     put_next = staticmethod(put_next)
 
     # -- for environments that are made of others ---------------------------------------------------------------------
-
-    def requested_masks(self, tensordict: TensorDictBase) -> Masks:
-        """Return the ``"_reset"`` masks in ``tensordict``, by the prefix of their level."""
-        return requested_masks(tensordict, self.done_groups)
 
     def is_validated(self, what: str) -> bool:
         """Return whether the data of the first ``"step"`` or ``"reset"`` has been compared with the specs."""

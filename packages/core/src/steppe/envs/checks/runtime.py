@@ -96,8 +96,10 @@ class Expectation:
         finally:
             self._adjustments, self._strict = saved, False
 
-    def adjust(self, data: TensorDictBase, what: str, *, first: bool, casts: bool) -> None:
+    def adjust(self, data: TensorDictBase, what: str, *, casts: bool) -> None:
         """Reshape and cast the data of a reset or step to the specs, in place, if no information is lost.
+
+        The first reset and the first step show what has to be done in all of them.
 
         Done entries are reshaped to their specs, as rewards are, so that an environment may return ``done=True``.
         Values are cast to the dtype of their spec if that is floating, or holds all values of their dtype.
@@ -105,12 +107,11 @@ class Expectation:
         Args:
             data: the data that the environment returned.
             what: ``"reset"`` or ``"step"``.
-            first: whether it is the first reset or step, which shows what has to be done in all of them.
             casts: whether to cast.
         """
-        if first or self._strict:
+        if what not in self._adjustments or self._strict:
             self._adjustments[what] = self._found_adjustments(data, what, casts and not self._strict)
-        for key, shape, dtype in self._adjustments.get(what, ()):
+        for key, shape, dtype in self._adjustments[what]:
             value = data.get(key)
             if shape is not None:
                 value = value.reshape(data.batch_size + shape)

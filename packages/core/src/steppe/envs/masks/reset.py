@@ -38,8 +38,8 @@ def asked_state(env: EnvAttributes, tensordict: TensorDictBase | None, *, set_st
     return {"set_state": bool(set_state)}
 
 
-def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> Masks:
-    """Return the masks in ``tensordict`` by the prefix of their level; an empty dict resets everything.
+def requested_masks(env: EnvAttributes, tensordict: TensorDictBase) -> Masks:
+    """Return the ``"_reset"`` masks in ``tensordict`` by the prefix of their level; an empty dict resets everything.
 
     A level without a mask at it or above it is reset in all rows, whatever masks other levels have.
 
@@ -47,6 +47,7 @@ def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> Mask
         SpecError: a mask is not bool, or is at a level without done entries.
     """
     masks: Masks = {}
+    groups: list[DoneGroup] = env.done_groups
     _refuse_stray_masks(tensordict, groups)
     for group in groups:
         mask = reset_mask(tensordict, group)
