@@ -403,9 +403,16 @@ class Spec(metaclass=SpecMeta):
         """Return the spec with the dimension ``dim`` split into ``sizes``."""
         return self._changed("unflatten", dim, tuple(shapes.size(sizes)))  # type: ignore[no-any-return]
 
-    @abstractmethod
-    def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
-        """Return the specs along a dimension."""
+    def unbind(self, dim: int = 0) -> tuple[Any, ...]:
+        """Return the specs along a dimension.
+
+        Raises:
+            SpecError: the dimension is dynamic.
+        """
+        at = shapes.normal_dim(dim, self.ndim, what=f"a {type(self).__name__} of shape {tuple(self.shape)}")
+        if self.shape[at] < 0:
+            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot unbind dimension {dim}.")
+        return tuple(self[(*[slice(None)] * at, i)] for i in range(self.shape[at]))
 
     @abstractmethod
     def __getitem__(self, index: object) -> Any:

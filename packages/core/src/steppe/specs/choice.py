@@ -175,11 +175,6 @@ class Choice(Spec):
     def _changed(self, method: str, *arguments: object) -> Self:
         return type(self)([getattr(choice, method)(*arguments) for choice in self._choices])
 
-    def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
-        """Return the specs along a dimension."""
-        columns = zip(*(choice.unbind(dim) for choice in self._choices), strict=True)
-        return tuple(type(self)(list(column)) for column in columns)
-
     def __getitem__(self, index: object) -> Any:
         """Index as data of this shape is indexed."""
         return self._changed("__getitem__", index)

@@ -139,17 +139,6 @@ class CompositeShape(CompositeEntries, Lockable):
         shape = self._shape_after(f"unflatten into {tuple(parts)}", lambda t: shapes.unflatten(t, at, parts))
         return self._remake(shape, lambda child: child.unflatten(at, parts), None)
 
-    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """Return the specs along a batch dimension.
-
-        Raises:
-            SpecError: there is no batch dimension, or its size is dynamic.
-        """
-        at = self._batch_dim(dim)
-        if self.ndim == 0 or self.shape[at] < 0:
-            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot unbind dimension {dim}.")
-        return tuple(self._index((*[slice(None)] * at, i)) for i in range(self.shape[at]))
-
     def _index(self, index: object) -> Self:
         ready = shapes.expand_index(index, self.ndim)
         shape = self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 import torch
-
-from steppe.errors import SpecError
+from tensordict import LazyStackedTensorDict
 
 from . import shapes
 from .base import Key, Rows, Spec
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part", bound=Spec)
 
-__all__ = ["LazyStack", "stacked_shape"]
+__all__ = ["LazyStack", "stacked_arrays", "stacked_shape"]
 
 
 def stacked_shape(parts: Sequence[Spec], dim: int) -> torch.Size:
@@ -32,8 +33,8 @@ def stacked_shape(parts: Sequence[Spec], dim: int) -> torch.Size:
 class LazyStack(Spec, Generic[Part]):
     """Base of Stacked and StackedComposite: specs along a dimension.
 
-    A shape operation that keeps the stacked dimension is applied to every part. An operation that would join or split
-    the stacked dimension raises NotSupported.
+    Shape operations may move the stacked dimension. An operation that would join it with another one, or split it,
+    raises NotSupported.
     """
 
     rows_differ = True
@@ -126,105 +127,55 @@ class LazyStack(Spec, Generic[Part]):
         pairs = zip(self._parts, rows, strict=True)
         return [getattr(part, method)(row, key=key, **options) for part, row in pairs]
 
+    def _lead_ndim(self, val: Any) -> int:
+        """Return the number of leading dimensions of data; lists, dicts and nested tensors have none."""
+        return val.ndim - self.ndim if hasattr(val, "ndim") and not getattr(val, "is_nested", False) else 0
+
+    def project(self, val: Any, *, key: Key = None) -> Any:
+        """Replace invalid data by the nearest valid data; see :meth:`Spec.project`.
+
+        A stack of TensorDicts along the same dimension is edited in place and returned. Otherwise the result is new,
+        or ``val`` itself if it is valid.
+        """
+        if self.is_in(val):
+            return val
+        rows = self._each(self._separate(val, key), key, "project")
+        if isinstance(val, LazyStackedTensorDict) and all(
+            new is old for new, old in zip(rows, val.tensordicts, strict=False)
+        ):
+            return val
+        return self._joined(rows, self._lead_ndim(val))
+
     def clear_device_(self) -> Self:
         """Make the device of every part None, in place; return the stack."""
         for part in self._parts:
             part.clear_device_()
         return self
 
-    def _at(self, dim: int) -> int:
-        return shapes.normal_dim(dim, self.ndim, what=f"a {type(self).__name__} of shape {tuple(self.shape)}")
+    def _repeated(self, part: Part) -> Part:
+        """Return a part as a spec of this shape, repeated along the stacked dimension."""
+        return part.unsqueeze(self._dim).expand((*part.shape[: self._dim], len(self._parts), *part.shape[self._dim :]))
 
-    def _within(self, dim: int) -> int:
-        """Convert a dimension of the stack to a dimension of the parts."""
-        return dim - (dim > self._dim)
-
-    def expand(self, *sizes: ShapeLike) -> Self:
-        """Return the spec of data expanded to a larger shape; -1 keeps a size. The stacked dimension keeps its size."""
-        target = list(shapes.flat_sizes(sizes))
-        dim = self._dim + len(target) - self.ndim
-        n = len(self._parts)
-        if dim < self._dim or (target[dim] not in (-1, n) and n != 1):
-            raise SpecError(
-                f"{type(self).__name__} of shape {tuple(self.shape)}: cannot expand to {tuple(target)}: the size of "
-                f"the stacked dimension is {n}."
-            )
-        width = target.pop(dim)
-        parts = self._parts * (width if n == 1 and width > 0 else 1)
-        return self._restack([part.expand(*target) for part in parts], dim)
-
-    def squeeze(self, dim: int | None = None) -> Any:
-        """Return the spec without a dimension of size 1, or without any of them."""
-        if dim is None:
-            out: Spec = self
-            for at in reversed(range(self.ndim)):
-                if self.shape[at] == 1:
-                    out = out.squeeze(at)
-            return self.clone() if out is self else out
-        at = self._at(dim)
-        if self.shape[at] != 1:
-            return self.clone()
-        if at == self._dim:
-            return self._parts[0]
-        parts = [part.squeeze(self._within(at)) for part in self._parts]
-        return self._restack(parts, self._dim - (at < self._dim))
-
-    def unsqueeze(self, dim: int) -> Self:
-        """Return the spec with a new dimension of size 1 at ``dim``."""
-        at = shapes.normal_dim(dim, self.ndim + 1, what=f"shape {tuple(self.shape)} with one more")
-        if at <= self._dim:
-            return self._restack([part.unsqueeze(at) for part in self._parts], self._dim + 1)
-        return self._restack([part.unsqueeze(at - 1) for part in self._parts], self._dim)
-
-    def reshape(self, *sizes: ShapeLike) -> Any:
-        """Return the spec of reshaped data. The stacked dimension and those before it must not change."""
-        wanted = shapes.flat_sizes(sizes)
-        target = list(self._shape_after(f"reshape to {tuple(wanted)}", lambda t: t.reshape(wanted)))
-        head = list(self.shape[: self._dim + 1])
-        if target == list(self.shape):
-            return self.clone()
-        if target[: len(head)] == head and -1 not in head:
-            inner = [*head[:-1], *target[len(head) :]]
-            return self._restack([part.reshape(*inner) for part in self._parts], self._dim)
-        raise self._unsupported("reshape", f"the parts along dimension {self._dim} differ")
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
-        """Return the spec with dimensions joined; the stacked dimension cannot be joined."""
-        self._shape_after(f"flatten {start_dim} to {end_dim}", lambda t: t.flatten(start_dim, end_dim))
-        first, last = self._at(start_dim), self._at(end_dim)
-        if first == last:
-            return self.clone()
-        if first <= self._dim <= last:
-            raise self._unsupported("flatten", f"the parts along dimension {self._dim} differ")
-        parts = [part.flatten(self._within(first), self._within(last)) for part in self._parts]
-        return self._restack(parts, self._dim - (last - first if last < self._dim else 0))
-
-    def unflatten(self, dim: int, sizes: ShapeLike) -> Any:
-        """Return the spec with a dimension split; the stacked dimension cannot be split."""
-        at, inner = self._at(dim), shapes.size(sizes)
-        if at == self._dim:
-            raise self._unsupported("unflatten", f"the parts along dimension {self._dim} differ")
-        parts = [part.unflatten(self._within(at), inner) for part in self._parts]
-        return self._restack(parts, self._dim + (len(inner) - 1 if at < self._dim else 0))
-
-    def unbind(self, dim: int = 0) -> tuple[Any, ...]:
-        """Return the specs along a dimension; along the stacked one, these are the parts."""
-        at = self._at(dim)
-        if at == self._dim:
-            return tuple(self._parts)
-        if self.shape[at] < 0:
-            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot unbind dimension {dim}.")
-        columns = zip(*(part.unbind(self._within(at)) for part in self._parts), strict=True)
-        return tuple(self._stack(column, self._dim - (at < self._dim)) for column in columns)
+    def _changed(self, method: str, *arguments: object) -> Any:
+        """Apply an operation to every part, repeated, and stack one row of each result. One part gives no stack."""
+        change = methodcaller(method, *arguments)
+        self._shape_after(" ".join([method, *map(str, arguments)]), change)
+        if len(self._parts) == 1:
+            return change(self._repeated(self._parts[0]))
+        at = shapes.dim_after(self.shape, self._dim, change)
+        if at is None:
+            raise self._unsupported(method, f"the parts along dimension {self._dim} differ")
+        rows = [change(self._repeated(part))[(*[slice(None)] * at, i)] for i, part in enumerate(self._parts)]
+        return self._restack(rows, at)
 
     def _index(self, index: object) -> Any:
         ready = shapes.expand_index(index, self.ndim)
         self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
         numbers, new_dims = shapes.numbered(ready)
-        stack: LazyStack[Part] = self
+        stack: Spec = self
         for dim in new_dims:
             stack = stack.unsqueeze(dim)
-        return stack._index_numbers(numbers)
+        return stack._index_numbers(numbers) if isinstance(stack, LazyStack) else stack[numbers]
 
     def _index_numbers(self, index: tuple[Any, ...]) -> Any:
         """Index with ints, slices and tensors of numbers, one for each dimension, and None."""
@@ -272,13 +223,14 @@ class LazyStack(Spec, Generic[Part]):
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec. The stacked dimension cannot be dynamic."""
-        at = self._at(dim)
+        at = shapes.normal_dim(dim, self.ndim, what=f"a {type(self).__name__} of shape {tuple(self.shape)}")
         if at == self._dim:
             raise self._unsupported("make_neg_dim", "the number of stacked specs is fixed")
+        within = at - (at > self._dim)
         for part in self._parts:
-            part.clone().make_neg_dim(self._within(at))  # raises before any part is changed
+            part.clone().make_neg_dim(within)  # raises before any part is changed
         for part in self._parts:
-            part.make_neg_dim(self._within(at))
+            part.make_neg_dim(within)
         return self
 
     def clone(self) -> Self:
@@ -311,3 +263,10 @@ class LazyStack(Spec, Generic[Part]):
         if len(counts) > 1:
             raise self._unsupported("cardinality", "the parts have different ones; ask each of spec.specs")
         return counts.pop()
+
+
+def stacked_arrays(rows: list[Any], dim: int) -> Any:
+    """Stack arrays of one shape at ``dim``; return other values as they are, a list."""
+    if all(isinstance(row, np.ndarray) and row.shape == rows[0].shape for row in rows):
+        return np.stack(rows, dim)
+    return rows

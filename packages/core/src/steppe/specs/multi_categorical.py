@@ -163,7 +163,7 @@ class MultiCategorical(Categorical):
         at = self.ndim - self._nvec.ndim
         lead = val.ndim - self.ndim
         columns = zip(self.unbind(at), val.unbind(lead + at), strict=True)
-        rows: list[Any] = [part.to_one_hot(column) for part, column in columns]  # type: ignore[attr-defined]
+        rows: list[Any] = [part.to_one_hot(column) for part, column in columns]
         if all(not row.is_nested and row.shape == rows[0].shape for row in rows):
             return torch.stack(rows, lead + at)
         if lead + at:
@@ -177,7 +177,7 @@ class MultiCategorical(Categorical):
         """
         if self._nvec.ndim > 1:
             at = self.ndim - self._nvec.ndim
-            return torch.stack([part.to_one_hot_spec() for part in self.unbind(at)], at)  # type: ignore
+            return torch.stack([part.to_one_hot_spec() for part in self.unbind(at)], at)
         from .multi_one_hot import MultiOneHot
 
         return MultiOneHot(self._nvec, self._mask_shape(), self._device, torch.bool, mask=self._mask)

@@ -26,6 +26,7 @@ __all__ = [
     "broadcast",
     "change_param",
     "compress",
+    "dim_after",
     "event_survives",
     "expand_index",
     "fits",
@@ -185,6 +186,16 @@ def event_survives(shape: torch.Size, change: Change) -> bool:
 def positions(shape: torch.Size, change: Change) -> torch.Tensor:
     """Return for every element after ``change`` its position in the flattened tensor before."""
     return change(torch.arange(math.prod(shape), device=CPU).view(shape))
+
+
+def dim_after(shape: torch.Size, dim: int, change: Change) -> int | None:
+    """Return the dimension that ``dim`` becomes by ``change``; None if it is removed, or joined with another one."""
+    marks = torch.arange(shape[dim], device=CPU)
+    after = change(marks.view(-1, *[1] * (len(shape) - dim - 1)).expand(_probe_shape(shape)))
+    for at, n in enumerate(after.shape):
+        if n == len(marks) and bool((after == marks.view(-1, *[1] * (after.ndim - at - 1))).all()):
+            return at
+    return None
 
 
 def is_index(value: object) -> bool:

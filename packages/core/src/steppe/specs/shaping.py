@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,17 +101,6 @@ class Shaped(Spec):
         """Return the spec with its dimensions in another order."""
         order = shapes.flat_sizes(dims)
         return self._try(f"permute to {tuple(order)}", lambda t: t.permute(order))
-
-    def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
-        """Return the specs along a dimension.
-
-        Raises:
-            SpecError: the dimension is dynamic.
-        """
-        at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
-        if self.ndim == 0 or self._shape[at] < 0:
-            raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot unbind dimension {dim}.")
-        return tuple(self._try("unbind", partial(torch.select, dim=at, index=i)) for i in range(self._shape[at]))
 
     def __getitem__(self, index: object) -> Any:
         """Index as a tensor of this shape is indexed: ints, slices, None, ``...``, lists, arrays and tensors."""

@@ -15,7 +15,7 @@ from . import shapes
 from .action_checks import ArrayCheck
 from .base import Key, Rows, Spec, named
 from .composite import Composite
-from .lazy_stack import LazyStack, stacked_shape
+from .lazy_stack import LazyStack, stacked_arrays, stacked_shape
 from .leaf import nested_tensor
 
 if TYPE_CHECKING:
@@ -178,22 +178,10 @@ class Stacked(LazyStack[Spec]):
             return len(shape) - self.ndim
         return self._parts[0]._lead_dims(shape[1:])
 
-    def _lead(self, val: Any) -> int:
-        ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
-        return 0 if ragged else val.ndim - self.ndim
-
-    def project(self, val: object, *, key: Key = None) -> Any:
-        """Return the nearest valid data; see :meth:`Spec.project`."""
-        if self.is_in(val):
-            return val
-        return self._joined(self._each(self._separate(val, key), key, "project"), self._lead(val))
-
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return an array, or a list of arrays if sizes differ."""
         values = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
-        if not all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values):
-            return values
-        return np.stack(values, self._lead(val) + self._dim)
+        return stacked_arrays(values, self._lead_ndim(val) + self._dim)
 
     def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError if ``value`` has another dtype than the specs."""

@@ -16,7 +16,7 @@ from .base import DeviceLike, Key, Rows, Spec, named
 from .composite import Composite, listing
 from .composite_data import entry_key
 from .keys import is_key
-from .lazy_stack import LazyStack, stacked_shape
+from .lazy_stack import LazyStack, stacked_arrays, stacked_shape
 from .shapes import ShapeLike
 from .shaping import as_device
 from .stacked import check_parts, stack
@@ -92,6 +92,11 @@ class StackedComposite(LazyStack[Composite], Composite):
         out._dim_name = self._dim_name
         return out
 
+    def _repeated(self, part: Composite) -> Composite:
+        out = super()._repeated(part)
+        out._name(self._names)
+        return out
+
     def _index(self, index: object) -> Any:
         out = LazyStack._index(self, index)
         names = shapes.indexed_names(self.names, shapes.expand_index(index, self.ndim))
@@ -105,6 +110,11 @@ class StackedComposite(LazyStack[Composite], Composite):
 
     def _nested_specs(self) -> Iterable[Composite]:
         return self._parts
+
+    # Those of a Composite know no stacked dimension.
+    expand, unsqueeze = Spec.expand, Spec.unsqueeze
+    squeeze, reshape = Spec.squeeze, Spec.reshape  # type: ignore[assignment]
+    flatten, unflatten = Spec.flatten, Spec.unflatten  # type: ignore[assignment]
 
     # Attributes --------------------------------------------------------------------------------------------------
 
@@ -186,21 +196,6 @@ class StackedComposite(LazyStack[Composite], Composite):
         for i, (part, row) in enumerate(zip(self._parts, self._separate(val, key), strict=True)):
             yield from part._faults(row, entry_key(key, f"[{i}]"), lead, exact)
 
-    def project(self, val: Any, *, key: Key = None) -> Any:
-        """Replace invalid entries; see :meth:`Composite.project`.
-
-        A stack along the same dimension is edited in place and returned. Otherwise the result is a new stack, or
-        ``val`` itself if it is valid.
-        """
-        if self.is_in(val):
-            return val
-        rows = self._each(self._separate(val, key), key, "project")
-        if isinstance(val, LazyStackedTensorDict) and all(
-            new is old for new, old in zip(rows, val.tensordicts, strict=False)
-        ):
-            return val
-        return self._joined(rows, val.ndim - self.ndim if is_tensor_collection(val) else 0)
-
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Convert the entries that all parts have; return them as a dict.
 
@@ -208,8 +203,7 @@ class StackedComposite(LazyStack[Composite], Composite):
         dict is a list with one dict per part, for the entries of single parts. ``encode`` reads it too.
         """
         rows = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
-        lead = val.ndim - self.ndim if is_tensor_collection(val) else 0
-        return _stacked_arrays(rows, lead + self._dim)
+        return StackedArrays(rows, self._lead_ndim(val) + self._dim)
 
     def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
         """Raise a SpecError if an entry is missing or has the wrong dtype; see :meth:`Composite.type_check`."""
@@ -386,31 +380,21 @@ def _split_entries(
 
 
 class StackedArrays(dict[str, object]):
-    """Stacked entries as arrays: a dict of the entries that all parts have.
+    """The entries that all of several dicts of arrays have, stacked.
 
     Args:
-        common: arrays, or lists with one value for each part.
+        rows: dicts of arrays, one for each part. Dicts in them are stacked likewise.
+        dim: the dimension of the arrays at which they are stacked.
+
+    Attributes:
         exclusive: for each part, a dict of the entries that not all parts have.
     """
 
-    def __init__(self, common: dict[str, object], exclusive: list[dict[str, object]]) -> None:
-        super().__init__(common)
-        self.exclusive = exclusive
-
-
-def _stacked_arrays(rows: list[Any], dim: int) -> StackedArrays:
-    """Stack dicts of arrays, one for each part, at ``dim``; arrays of different shapes become lists."""
-    names = [name for name in rows[0] if all(name in row for row in rows)]
-    out: dict[str, object] = {}
-    for name in names:
-        values = [row[name] for row in rows]
-        first = values[0]
-        if all(isinstance(value, dict) for value in values):
-            out[name] = _stacked_arrays(values, dim)
-        elif isinstance(first, np.ndarray) and all(
-            isinstance(value, np.ndarray) and value.shape == first.shape for value in values
-        ):
-            out[name] = np.stack(values, dim)
-        else:
-            out[name] = values
-    return StackedArrays(out, [{name: row[name] for name in row if name not in out} for row in rows])
+    def __init__(self, rows: list[dict[str, Any]], dim: int) -> None:
+        super().__init__()
+        for name in rows[0]:
+            if all(name in row for row in rows):
+                values = [row[name] for row in rows]
+                nested = all(isinstance(value, dict) for value in values)
+                self[name] = StackedArrays(values, dim) if nested else stacked_arrays(values, dim)
+        self.exclusive = [{name: row[name] for name in row if name not in self} for row in rows]
