@@ -171,45 +171,27 @@ class LazyStack(Spec, Generic[Part]):
     def _index(self, index: object) -> Any:
         ready = shapes.expand_index(index, self.ndim)
         self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
-        numbers, new_dims = shapes.numbered(ready)
-        stack: Spec = self
-        for dim in new_dims:
-            stack = stack.unsqueeze(dim)
-        return stack._index_numbers(numbers) if isinstance(stack, LazyStack) else stack[numbers]
-
-    def _index_numbers(self, index: tuple[Any, ...]) -> Any:
-        """Index with ints, slices and tensors of numbers, one for each dimension, and None."""
-        split = [at for at, part in enumerate(index) if part is not None][self._dim]
-        own, place = index[split], shapes.place(index, split)
-        if isinstance(own, torch.Tensor):
-            size = shapes.broadcast(*(part.shape for part in index if isinstance(part, torch.Tensor)))
-            return self._gathered(index, split, size, place, ())
-        others = (*index[:split], *index[split + 1 :])
-        if isinstance(own, int):
-            whole = all(isinstance(part, slice) and part == slice(None) for part in others)
-            return self._parts[own] if whole else self._parts[own][others]
-        chosen = self._parts[own]
-        if not any(isinstance(part, torch.Tensor) for part in others):
-            rows = [part[others] for part in chosen]
-        else:
-            # The stacked dimension is kept with size 1, because it may be between dimensions indexed by tensors.
-            inner = (*index[:split], slice(None), *index[split + 1 :])
-            rows = [part.unsqueeze(self._dim)[inner].squeeze(place) for part in chosen]
-        return self._nonempty(rows, place)
-
-    def _gathered(self, index: tuple[Any, ...], split: int, size: torch.Size, place: int, at: tuple[int, ...]) -> Any:
-        """Index with tensors that broadcast to ``size``: stack the selected part of each element at ``place``."""
-        if len(at) < len(size):
-            rows = [self._gathered(index, split, size, place, (*at, i)) for i in range(size[len(at)])]
-            return self._nonempty(rows, place)
-        row = [int(part.expand(size)[at]) if isinstance(part, torch.Tensor) else part for part in index]
-        own = row.pop(split)
-        return self._parts[own][tuple(row)]
-
-    def _nonempty(self, rows: list[Any], dim: int) -> Any:
-        if not rows:
+        numbers = shapes.numbers_along(self.shape, self._dim, ready)
+        if numbers.numel() == 0:
             raise self._unsupported("__getitem__", "an empty selection along the stacked dimension has no spec")
-        return self._stack(rows, dim)
+        others = (*ready[: self._dim], *ready[self._dim + 1 :])
+        whole = all(isinstance(part, slice) and part == slice(None) for part in others)
+        if whole and len(ready) == self.ndim > numbers.ndim:
+            return self._parts[int(numbers)]
+        chosen = {i: self._repeated(self._parts[i])[ready] for i in set(numbers.flatten().tolist())}
+        return self._assembled(numbers, chosen)
+
+    def _assembled(self, numbers: torch.Tensor, chosen: dict[int, Any]) -> Any:
+        """Stack what was chosen from the parts: ``numbers`` says which part fills which rows."""
+        for dim in range(numbers.ndim):
+            if bool((numbers != numbers.narrow(dim, 0, 1)).any()):
+                at = [slice(None)] * dim
+                rows = [
+                    self._assembled(row, {i: chosen[i][(*at, j)] for i in set(row.flatten().tolist())})
+                    for j, row in enumerate(numbers.unbind(dim))
+                ]
+                return self._stack(rows, dim)
+        return chosen[int(numbers.flatten()[0])]
 
     def __getitem__(self, index: object) -> Any:
         """Index as data of this shape is indexed.

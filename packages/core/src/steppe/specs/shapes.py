@@ -36,8 +36,7 @@ __all__ = [
     "indexed_names",
     "is_index",
     "normal_dim",
-    "numbered",
-    "place",
+    "numbers_along",
     "positions",
     "product",
     "shape_after",
@@ -290,38 +289,28 @@ def expand_index(index: object, ndim: int) -> tuple[Any, ...]:
     return (*parts[:at], *[slice(None)] * (ndim - used), *parts[at + 1 :])
 
 
-def numbered(index: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
-    """Replace masks in a full index by tensors of numbers, and tensors of one number by ints.
+def numbers_along(shape: torch.Size, dim: int, index: Sequence[Any]) -> torch.Tensor:
+    """Return which positions of one dimension a full index selects.
 
-    As in torch, a bool or a mask without dimensions indexes a new dimension of size 1. The new dimensions are
-    returned too, in the order in which they are inserted.
+    The result has the dimensions that data has after the index, but size 1 where the size depends on other dimensions.
     """
-    out: list[Any] = []
-    new_dims: list[int] = []
+    sizes: list[int] = []
+    parts: list[Any] = []
     for part in index:
-        if isinstance(part, bool) or (_is_mask(part) and part.ndim == 0):
-            new_dims.append(sum(entry is not None for entry in out))
-            out.append(torch.zeros(int(part), dtype=torch.int64, device=CPU))
-        elif _is_mask(part):
-            out += part.nonzero().unbind(-1)
-        else:
-            out.append(int(part) if isinstance(part, torch.Tensor) and part.ndim == 0 else part)
-    return tuple(out), new_dims
+        at, covered = len(sizes), _covers(part)
+        own = at <= dim < at + covered
+        sizes += shape[at : at + covered] if own else [1] * covered
+        parts += [part] if own else _first(part)
+    marks = torch.arange(shape[dim], device=CPU).view(-1, *[1] * (len(shape) - dim - 1))
+    return indexed(marks.expand(sizes), tuple(parts))
 
 
-def place(index: Sequence[Any], at: int) -> int:
-    """Return the first dimension of the result for the part ``index[at]`` of a full index, in the order of torch.
-
-    The dimensions of tensors are joined: at the position of the first tensor if the tensors are adjacent, otherwise in
-    front. Ints drop their dimensions before that.
-    """
-    kept = [i for i, part in enumerate(index) if not isinstance(part, int)]
-    tensors = [i for i in kept if isinstance(index[i], torch.Tensor)]
-    others_before = sum(i < at and i not in tensors for i in kept)
-    if not tensors:
-        return others_before
-    follow = kept.index(tensors[-1]) - kept.index(tensors[0]) == len(tensors) - 1
-    if at in tensors:
-        return others_before if follow and at == tensors[0] else place(index, tensors[0]) if follow else 0
-    joined = max(index[i].ndim for i in tensors)
-    return others_before + (joined if not follow or tensors[0] < at else 0)
+def _first(part: object) -> list[Any]:
+    """Return the same kind of index for the only position in dimensions of size 1."""
+    if part is None or isinstance(part, slice):
+        return [None if part is None else slice(None)]
+    if _is_mask(part) and part.ndim:
+        return [torch.zeros(1, dtype=torch.int64, device=CPU)] * part.ndim
+    if isinstance(part, bool) or _is_mask(part):
+        return [True]
+    return [torch.zeros([1] * part.ndim, dtype=torch.int64, device=CPU) if isinstance(part, torch.Tensor) else 0]
