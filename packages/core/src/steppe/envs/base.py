@@ -290,6 +290,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         if self.is_closed and raise_if_closed:
             raise ClosedError(f"{type(self).__name__} is closed already.")
         self.base_state.is_closed = True
+        self.base_state.changes += 1  # transforms around it must not step its rows any more
 
     def __enter__(self) -> Any:
         return self

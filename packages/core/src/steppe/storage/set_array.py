@@ -11,6 +11,8 @@ __all__ = ["TOLIST_LIMIT", "set_array"]
 
 #: A vector of up to this many numbers is copied to numpy faster through ``tolist`` than through a view of its tensor.
 TOLIST_LIMIT = 64
+#: Up to this many numbers are copied faster by torch: ``Tensor.numpy`` takes longer than the copy.
+_FEW_NUMBERS = 1024
 
 
 def set_array(
@@ -24,17 +26,15 @@ def set_array(
         value: the data, ``[n, *shape]``, or ``[k, *shape]`` for ``rows``.
         rows: ``[k]`` numpy int64, the rows to write; all of them by default.
     """
-    if array is not None and value.device.type == "cpu" and not value.requires_grad:
-        few = value.numel() <= TOLIST_LIMIT
-        if few and rows is None and value.ndim > 1:
-            tensor.copy_(value)  # a nested list costs three times as much
-            return
-        numbers = value.tolist() if few else value.numpy()
+    if array is None or value.requires_grad or not value.is_cpu:
+        value = value.detach()
         if rows is None:
-            array[...] = numbers
+            tensor.copy_(value)
         else:
-            array[rows] = numbers
-    elif rows is None:
-        tensor.copy_(value.detach())
+            tensor[torch.as_tensor(rows, device=CPU)] = value.to(tensor.device)
+    elif rows is not None:
+        array[rows] = value.numpy()
+    elif value.numel() <= _FEW_NUMBERS:
+        tensor.copy_(value)
     else:
-        tensor[torch.as_tensor(rows, device=CPU)] = value.detach().to(tensor.device)
+        array[...] = value.numpy()  # torch would take threads for large tensors, from environments that run

@@ -89,7 +89,7 @@ class TransformedSteps(EnvBase):
 
     def _plain_rows(self, tensordict: TensorDictBase) -> Any:
         self._keep_up()
-        return None if self._base.is_closed else super()._plain_rows(tensordict)
+        return super()._plain_rows(tensordict)
 
     def cached(self, name: str, make: Any) -> Any:
         self._keep_up()

@@ -13,7 +13,7 @@ from steppe.envs.array.row_layout import RowLayout, fields_of
 from steppe.envs.data_types import Array, Flags, Key
 from steppe.errors import NotSupported, SpecError
 
-__all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]
+__all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows", "clear_rows"]
 
 #: Values by key, one for each row: ``[n, *shape]``.
 Arrays = Mapping[Key, Array]
@@ -51,6 +51,7 @@ class Rows:
         self.root, self.next = root, following
         self.n = len(next(iter(following.values())))
         self.done = {name: (root[name], following[name]) for name in layout.done_keys}
+        self._root_done = [flags for flags, _ in self.done.values()]
         self.root_data: TensorDict | None = None
         self.done_dirty = True
 
@@ -123,12 +124,17 @@ class Rows:
 
     def begin(self, at: Sequence[int]) -> None:
         """Set the done entries of the root to False in rows that were reset."""
-        for root, _ in self.done.values():
-            if len(at) > _ROW_LOOP_LIMIT:
-                root[list(at)] = False
-                continue
-            for row in at:
-                root[row] = False
+        clear_rows(self._root_done, at)
+
+
+def clear_rows(flags: list[Array], at: Sequence[int]) -> None:
+    """Set flags ``[n, *shape]`` to False in some rows."""
+    for array in flags:
+        if len(at) > _ROW_LOOP_LIMIT:
+            array[list(at)] = False
+            continue
+        for row in at:
+            array[row] = False
 
 
 class OutRow(dict[Key, Array]):

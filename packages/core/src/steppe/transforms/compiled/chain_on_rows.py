@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.envs import BoundWriter, Ended, EnvInfos, EnvRows, Progress, RowLayout, Rows, RowWriter
+from steppe.envs import BoundWriter, Ended, EnvInfos, EnvRows, Progress, RowLayout, Rows, RowWriter, clear_rows
 from steppe.errors import add_note
 from steppe.storage import build_td
 from steppe.transforms.base import Transform
@@ -104,11 +104,19 @@ class TransformedRows(RowWriter):
         own = self.base.own_rows
         if own is not None:
             values = self.plans[0].values[0]
-            over = [key for key, value in values.items() if value in self.plans[0].written_over]
+            over = {key: value for key, value in values.items() if value in self.plans[0].written_over}
             bound = self.base.bind(own, progress)
             if over:
-                root = [(memory.root(values[key]), own.root[key]) for key in over if values[key].in_root]
-                bound = _Copied(bound, root, [(memory.next(values[key]), own.next[key]) for key in over])
+                # Done entries are False in a root that was reset, unless the base writes them in every step.
+                flags = set() if self.base.layout.flags_every_step else {*_DONE}
+                others = {key: value for key, value in over.items() if key not in flags}
+                bound = _Copied(
+                    bound,
+                    own,
+                    [(memory.root(value), own.root[key]) for key, value in others.items() if value.in_root],
+                    [(memory.next(value), own.next[key]) for key, value in others.items()],
+                    [(memory.next(value), own.next[key]) for key, value in over.items() if key in flags],
+                )
             return bound_chain(self.plans, self.shares, bound, memory, (rows, own), progress)
         if type(self.base) is EnvRows and len(self.plans) == self.n > 1:
             end, size = part_in_blocks(self.plans, self.shares)
@@ -233,27 +241,39 @@ class _Copied(BoundWriter):
 
     Args:
         inner: the bound writer.
+        rows: its rows.
         root: copy and original of each such entry of the root, ``[n, *shape]``.
         following: the same for ``next``.
+        flags: the same for done entries of ``next``; they are copied only if one of them may be True.
     """
 
     def __init__(
-        self, inner: BoundWriter, root: list[tuple[Array, Array]], following: list[tuple[Array, Array]]
+        self,
+        inner: BoundWriter,
+        rows: Rows,
+        root: list[tuple[Array, Array]],
+        following: list[tuple[Array, Array]],
+        flags: list[tuple[Array, Array]],
     ) -> None:
         self.inner, self.resets_in_step = inner, inner.resets_in_step
-        self._root, self._next = root, following
+        self._rows, self._root, self._next, self._flags = rows, root, following, flags
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         ended = self.inner.step(actions, at)
         some = slice(None) if at is None else list(at)
-        for copy, original in self._next:
+        for copy, original in (*self._next, *self._flags):
             copy[some] = original[some]
+        self._rows.done_dirty = True
         return ended
 
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
         ended = self.inner.step_and_reset(actions, env_info)
         for copy, original in self._next:
             copy[...] = original
+        if ended or self._rows.done_dirty:
+            for copy, original in self._flags:
+                copy[...] = original
+            self._rows.done_dirty = bool(ended)
         if ended:
             self._copy_root([row for row, _, _ in ended])
         return ended
@@ -293,6 +313,9 @@ class _BoundChain(BoundWriter):
     ) -> None:
         self.inner, self.progress = inner, progress
         self.rows, self.base_rows = rows
+        # A reset of the base clears those that both have.
+        base_done = {id(array) for array, _ in self.base_rows.done.values()}
+        self._root_done = [array for array, _ in self.rows.done.values() if id(array) not in base_done]
         # Transforms that read entries of the base at the root would read those of the next episode.
         self.resets_in_step = inner.resets_in_step and not any(chain.reads_base_root for chain in plans)
         self._may_end = any(chain.parts[i].writes_done for chain in plans for i in part)
@@ -340,10 +363,7 @@ class _BoundChain(BoundWriter):
             self._resets.append((stage.reset, part))
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        if self.rows.done_dirty:
-            # A done entry was set behind this chain, in memory that the innermost writer clears.
-            self.rows.done_dirty = False
-            self.base_rows.done_dirty = True
+        self._pass_done_dirty()
         kept = None if at is None else [array.copy() for array in self._kernel_written]
         for note in self._before_step:
             note(_NO_DATA)
@@ -362,10 +382,12 @@ class _BoundChain(BoundWriter):
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
         if not self.resets_in_step:
             return super().step_and_reset(actions, env_info)
+        self._pass_done_dirty()
         for note in self._before_step:
             note(_NO_DATA)
         ended = self.inner.step_and_reset(actions, env_info)
         if self._transform(None) and self._may_end:
+            self.base_rows.done_dirty = True
             was_reset = {row for row, _, _ in ended}
             ended = self._ended(None)
             rest = [row for row, _, _ in ended if row not in was_reset]
@@ -382,6 +404,12 @@ class _BoundChain(BoundWriter):
             note(None)
         self.inner.reset(at, env_info)
         self._begin(at)
+
+    def _pass_done_dirty(self) -> None:
+        """If a done entry was set behind this chain, let the innermost writer know, which clears it."""
+        if self.rows.done_dirty:
+            self.rows.done_dirty = False
+            self.base_rows.done_dirty = True
 
     def _transform(self, at: Sequence[int] | None) -> bool:
         """Transform ``next`` of some rows (None: all); return whether a transform may have ended a row."""
@@ -403,14 +431,20 @@ class _BoundChain(BoundWriter):
 
     def _begin(self, at: Sequence[int]) -> None:
         """Transform the root of rows that were reset."""
-        self.rows.begin(at)
+        clear_rows(self._root_done, at)
+        if not self._by_torch:
+            self._run_resets(at)
+            return
         with torch.no_grad():
-            for reset, part in self._resets:
-                try:
-                    reset(at)
-                except Exception as error:
-                    add_note(error, f"in the reset of the transform {type(part).__name__}")
-                    raise
+            self._run_resets(at)
+
+    def _run_resets(self, at: Sequence[int]) -> None:
+        for reset, part in self._resets:
+            try:
+                reset(at)
+            except Exception as error:
+                add_note(error, f"in the reset of the transform {type(part).__name__}")
+                raise
 
     def _ended(self, at: Sequence[int] | None) -> Ended:
         """Return the rows that have ended, read from the done entries behind the transforms."""
