@@ -208,7 +208,6 @@ class BatchMaker:
         act = self._acting.in_batch(random)
         writer = self._writer
         assert writer is not None
-        writer.begin()
         if first is not None:
             frame, root = first
             writer.write(frame, 0)

@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor, is_non_ten
 
 from steppe.envs import DeclaredKeys, is_kept, stack_frames, without_private
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import below_next, make_composite_from_td
+from steppe.specs import make_composite_from_td
 from steppe.storage import Storage, TensorDictBuilder, entries, storage_problem
 
 __all__ = ["FrameList", "FrameWriter", "Key", "make_writer"]
@@ -69,15 +69,11 @@ def _leaves(
 class FrameWriter:
     """Writes frames to memory ``[*B, T]``, from a TensorDict for each step or from values.
 
-    Where the root entries of a step equal the ``next`` entries of the frame before, :meth:`write_values` leaves them
-    out: they are copied for all such steps at once when the batch is complete.
-
     Attributes:
         td: all frames as one TensorDict of views.
         tensors, arrays: the memory of all frames by key, for torch and, on the host, for numpy.
         on_host: whether that memory is not on a GPU.
         root_keys, next_keys: keys of the leaves; the latter start with ``"next"``.
-        carried: root keys whose values the step before may have written, with their keys under ``next``.
         flat: whether all groups of keys but ``"next"`` are flat.
     """
 
@@ -96,19 +92,13 @@ class FrameWriter:
         self.on_host = device.type == "cpu"
         self.next_keys = [key for key in keys if key[0] == "next" and not isinstance(key, str)]
         following = set(self.next_keys)
-        sources = {key: below_next(key) for key in keys if key not in following}
-        self.carried = {key: source for key, source in sources.items() if source in following}
-        self._own = [key for key in sources if key not in self.carried]
-        self.root_keys = [*self.carried, *self._own]
+        self.root_keys = [key for key in keys if key not in following]
         self._order = [*self.root_keys, *self.next_keys]
         self.flat = all(isinstance(key, str) for key in self.root_keys) and all(len(key) == 2 for key in self.next_keys)
         self._window = min(steps, _MAX_VIEWS // len(self._order) or 1)
         self._build = TensorDictBuilder(spec, self._rows)
         storage = Storage(spec, self._rows) if self.on_host else Storage(spec, self._rows, kind="cuda", device=device)
         self._use(storage.tensors, storage.arrays)
-        #: The steps whose carried root entries are in the memory already.
-        self._roots: list[int] = []
-        self._filled: set[Any] = set()
 
     def _use(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
         self.tensors, self.arrays = tensors, arrays
@@ -131,11 +121,6 @@ class FrameWriter:
             {**self.arrays, **{key: arrays[key] for key in own if key in arrays}},
         )
 
-    def begin(self) -> None:
-        """Begin a batch, even if the one before was not completed."""
-        self._roots.clear()
-        self._filled.clear()
-
     def write(self, frame: TensorDictBase, step: int) -> None:
         """Copy the data of one step.
 
@@ -147,7 +132,6 @@ class FrameWriter:
             if target.shape != source.shape:
                 raise self._changed(frame)
         _copy(views, values)
-        self.root_written(step)
 
     def _values(self, frame: TensorDictBase) -> list[Any]:
         """Return the values of a frame, in the order of the views."""
@@ -165,46 +149,24 @@ class FrameWriter:
             raise self._changed(frame)
         return [frame.get(key) for key in self._order]
 
-    def write_values(self, step: int, carried: list[Any], root: TensorDictBase, following: list[torch.Tensor]) -> None:
+    def write_values(self, step: int, root: TensorDictBase, following: list[torch.Tensor]) -> None:
         """Copy the data of one step whose root and ``next`` are not in one TensorDict.
 
         Args:
             step: its index.
-            carried: the keys of ``carried`` whose values differ from what the step before wrote under ``next``.
-            root: a plain TensorDict with the entries of the root; others must be private.
+            root: the entries of the root; others must be private.
             following: the values of ``next_keys``.
         """
-        views = self._step_views(step)
-        n = len(self.carried)
-        level = entries(root)
-        own: list[Any] = [level.get(key) for key in self._own]
-        for target, source in zip(views[n:], own, strict=False):
+        views, level = self._step_views(step), entries(root) if type(root) is TensorDict else root
+        values: list[Any] = [level.get(key) for key in self.root_keys]
+        for target, source in zip(views, values, strict=False):
             if source is None or target.shape != source.shape:
                 raise self._changed(root, following)
-        if len(level) != len(own) + n and {key for key, _ in _leaves(root, self._declared)} != set(self.root_keys):
+        if len(level.keys()) != len(values) and {key for key, _ in _leaves(root, self._declared)} != set(
+            self.root_keys
+        ):
             raise self._changed(root, following)
-        if not carried:
-            _copy(views[n:], own + following)
-            return
-        self.root_written(step)
-        at_root = [view for key, view in zip(self.carried, views, strict=False) if key in carried]
-        _copy(views[n:] + at_root, own + following + [level[key] for key in self.carried if key in carried])
-
-    def root_written(self, step: int) -> None:
-        """Keep the carried root entries of a step, which the caller has written to the memory itself."""
-        self._roots.append(step)
-
-    def fill(self, values: dict[Any, torch.Tensor], first: int) -> None:
-        """Set carried root entries to one value for all steps from ``first`` to the end of this batch.
-
-        Args:
-            values: keys of ``carried`` with values ``[*B, *S]``.
-            first: 0, or 1 if step 0 has been written.
-        """
-        for key, value in values.items():
-            target = self.tensors[key]
-            target.narrow(self.dim, first, self.steps - first).copy_(value.unsqueeze(self.dim))
-            self._filled.add(key)
+        _copy(views, values + following)
 
     def _step_views(self, step: int) -> list[torch.Tensor]:
         first = step - step % self._window
@@ -236,25 +198,15 @@ class FrameWriter:
         """Return zeros with the layout of a batch."""
         return self.td.clone().zero_()
 
-    def finish(self, written: int | None = None) -> TensorDictBase:
-        """Fill in the carried root entries, and return ``td``.
+    def finish(self, written: int) -> TensorDictBase:
+        """Return ``td``.
 
         Args:
             written: how many steps were written; the others become zeros.
         """
-        dim, steps = self.dim, self.steps if written is None else written
-        if len(self._roots) < steps:
-            for key, source in self.carried.items():
-                if key in self._filled:
-                    continue
-                target = self.tensors[key]
-                at = torch.tensor(self._roots, dtype=torch.int64, device=target.device)
-                kept = target.index_select(dim, at)
-                target.narrow(dim, 1, steps - 1).copy_(self.tensors[source].narrow(dim, 0, steps - 1))
-                target.index_copy_(dim, at, kept)
-        if steps < self.steps:
+        if written < self.steps:
             for tensor in self.tensors.values():
-                tensor.narrow(dim, steps, self.steps - steps).zero_()
+                tensor.narrow(self.dim, written, self.steps - written).zero_()
         return self.td
 
 
@@ -274,12 +226,10 @@ class FrameList:
         self._example = without_private(example, declared)
         self._frames: list[TensorDictBase] = []
 
-    def begin(self) -> None:
-        """Begin a batch, even if the one before was not completed."""
-        self._frames = []
-
     def write(self, frame: TensorDictBase, step: int) -> None:
-        """Keep the data of one step."""
+        """Keep the data of one step. Step 0 begins a batch, even if the one before was not completed."""
+        if not step:
+            self._frames = []
         self._frames.append(without_private(frame, self._declared).copy())
 
     def zeros(self) -> TensorDictBase:
@@ -287,7 +237,7 @@ class FrameList:
         frame = self._example
         return frame.unsqueeze(-1).expand(*frame.batch_size, self._steps).clone().zero_()
 
-    def finish(self, written: int | None = None) -> TensorDictBase:
+    def finish(self, written: int) -> TensorDictBase:
         """Stack the frames.
 
         Args:
@@ -298,7 +248,7 @@ class FrameList:
             NotSupported: they have different entries.
         """
         frames, self._frames = self._frames, []
-        if written is not None and written < self._steps:
+        if written < self._steps:
             frames += [_padding_like(frames[-1])] * (self._steps - written)
         try:
             return stack_frames(frames, self.dim)

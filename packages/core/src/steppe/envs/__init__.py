@@ -56,6 +56,7 @@ from steppe.envs.next_root import StepPlan, begun, step_mdp, write_begun
 from steppe.envs.passed_through import written_by_policy
 from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
+from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import next_seed, system_seed
 from steppe.envs.state import BaseState, Unknown, Uses
@@ -85,6 +86,7 @@ __all__ = [
     "Progress",
     "RandomActions",
     "RandomPolicy",
+    "RowFrames",
     "RowLayout",
     "RowSteps",
     "RowWriter",

@@ -1,0 +1,188 @@
+"""RowFrames: steps an environment on rows, and copies each step to memory of many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from steppe.envs.array.row_loop import Loop
+from steppe.envs.array.rows import Arrays, Ended
+from steppe.envs.data_types import Key
+from steppe.envs.rollout.random_actions import CHUNK
+from steppe.workers import InUse
+
+__all__ = ["RowFrames", "TakeActions"]
+
+#: Returns the actions of the next steps, ``{key: [k, *B, *shape]}`` with ``1 <= k <= at_most``.
+TakeActions = Callable[[int], "dict[Key, torch.Tensor]"]
+
+#: Roots are filled from ``next`` after this many bytes of observations, which are then still in the cache.
+_NEAR = 256 * 1024
+
+
+class RowFrames:
+    """Steps an environment on rows, and copies each step to frames: the base of rollouts and of batches of a collector.
+
+    The root of a step is the ``next`` of the step before, except where an episode begins. So roots are copied from the
+    frames themselves, for many steps at once.
+
+    Args:
+        loop: the row writer and its rows.
+        size: batch size of the environment: empty, or ``(n,)``.
+
+    Attributes:
+        in_use: the thread that steps the environment.
+        part: index of the caller's data in an array of rows: all rows of a batch, or row 0.
+        observed: keys of the observations.
+        capacity: how many steps the frames have.
+    """
+
+    capacity: int
+
+    def __init__(self, loop: Loop, size: torch.Size, name: str) -> None:
+        self.loop, self.rows, self.size = loop, loop.rows, size
+        self.writer, self.layout = loop.writer, loop.writer.layout
+        self.in_use = self.writer.in_use or InUse(name)
+        self.part: Any = (...,) if size else (0, ...)
+        self.observed: list[Key] = [key for key, _, _ in self.layout.observations]
+        row = sum(self.rows.root[key].nbytes for key in self.observed)
+        self._stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
+        #: Done entries change in each step, or only if a row has ended; the root of a step that follows is then False.
+        self._every = self.layout.done_keys if self.layout.flags_every_step else ()
+
+    def use(self, root: Arrays, following: Arrays, actions: Arrays) -> None:
+        """Write frames to these arrays from now on.
+
+        Args:
+            root: arrays ``[T, *B, *shape]`` of the root by key.
+            following: the same for ``next``.
+            actions: the same for actions, if :meth:`with_blocks` is called.
+        """
+        rows, part = self.rows, self.part
+        written = [*(key for key, _, _ in self.layout.written), *self._every]
+        #: Frame and row of what each step writes.
+        self.copies = [(following[key], rows.next[key][part]) for key in written if key in following]
+        self._flags = [(following[key], rows.next[key][part]) for key in self.layout.done_keys]
+        #: Of each entry that a root takes over from the step before: frames of root and next, rows of root and next.
+        self.roots = [
+            (root[key], following[key], rows.root[key][part], rows.next[key][part])
+            for key in (*self.observed, *self._every)
+            if key in root
+        ]
+        self.actions = actions
+
+    def begin(self, first: int) -> None:
+        """Write the root of the first step from the rows."""
+        for array, _, start, _ in self.roots:
+            array[first] = start
+        self._filled = first + 1
+
+    def grow(self) -> None:
+        """Get memory for more than ``capacity`` steps."""
+        raise NotImplementedError
+
+    def fill_roots(self, end: int) -> None:
+        """Write the roots before step ``end`` that no reset has written: each is the ``next`` of the step before."""
+        start = self._filled
+        if end > start:
+            for root, following, _, _ in self.roots:
+                root[start:end] = following[start - 1 : end - 1]
+            self._filled = end
+
+    def write_end(self, t: int, ended: Ended) -> None:
+        """Write the done entries of step ``t``, in which rows have ended."""
+        for array, flag in self._flags:
+            array[t] = flag
+
+    def begin_episodes(self, t: int, ended: Ended, end: int) -> None:
+        """Write the root of step ``t``, in which some rows begin an episode, if it is before step ``end``.
+
+        A batch has reset these rows in the step before. A single environment is reset here: episodes end seldom, and
+        the call would cost each step 0.4 us.
+        """
+        if not self.size:
+            self.loop.reset((0,))
+        if t >= end:
+            return
+        self.fill_roots(t)
+        began = [row for row, _, _ in ended]
+        for array, _, start, following in self.roots:
+            if self.size:
+                array[t] = following
+                array[t][began] = start[began]
+            else:
+                array[t] = start
+        self._filled = t + 1
+
+    def with_blocks(
+        self,
+        take: TakeActions,
+        first: int,
+        end: int,
+        *,
+        goes_on: bool = False,
+        until_done: bool = False,
+        stopped: Callable[[], bool] | None = None,
+    ) -> tuple[int, Ended]:
+        """Step with actions that are known in advance, many at a time.
+
+        Args:
+            take: returns the next actions.
+            first: the first step to write.
+            end: the number of the last step plus one.
+            goes_on: rows that end in the last step are reset too, because more steps follow later.
+            until_done: end with the first step in which a row ends.
+            stopped: called after each step; True ends the steps there.
+
+        Returns:
+            The number of the last step plus one, and the rows that ended in it.
+        """
+        loop, layout, decode, batched = self.loop, self.layout, self.writer.decode, bool(self.size)
+        carry = loop.carry if layout.carried else None
+        read = [(self.rows.root[key][self.part], key) for key in layout.action_keys] if layout.reads_root else []
+        step = loop.step if until_done or not batched else loop.step_and_reset
+        # Steps that may be stopped take one action at a time: all actions that were drawn must be used, or the data of
+        # a seed would depend on where batches stop.
+        at_once = CHUNK if stopped is None else 1
+        t, ended = first, _NONE
+        while t < end:
+            block = {key: values.numpy() for key, values in take(min(at_once, end - t)).items()}
+            begin, n = t, len(next(iter(block.values())))
+            if t + n > self.capacity:
+                self.grow()
+            for key, values in block.items():
+                self.actions[key][t : t + n] = values
+            copies, stretch = self.copies, self._stretch
+            # A batch decodes actions in each step, one environment those of all steps of a block at once.
+            natives: Sequence[Any] = range(n) if batched else decode(block)
+            for start in range(0, n, stretch):
+                for action in natives[start : start + stretch]:
+                    for row, key in read:
+                        row[...] = block[key][t - begin]
+                    if batched:
+                        if t + 1 == end and not goes_on:
+                            step = loop.step
+                        ended = step(decode({key: values[action] for key, values in block.items()}))
+                    else:
+                        ended = step((action,))
+                    for array, written in copies:
+                        array[t] = written
+                    t += 1
+                    if carry is not None:
+                        carry([row for row, _, _ in ended] if ended else ())
+                    if ended:
+                        self.write_end(t - 1, ended)
+                        if until_done:
+                            self.fill_roots(t)
+                            return t, ended
+                        if goes_on or t < end:
+                            self.begin_episodes(t, ended, end)
+                self.fill_roots(t)
+            if stopped is not None and stopped():
+                break
+        return t, ended
+
+
+_NONE: Ended = []
