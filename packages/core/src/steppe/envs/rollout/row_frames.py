@@ -49,8 +49,8 @@ class RowFrames:
         self.observed: list[Key] = [key for key, _, _ in self.layout.observations]
         row = sum(self.rows.root[key].nbytes for key in self.observed)
         self._stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
-        #: Done entries change in each step, or only if a row has ended; the root of a step that follows is then False.
-        self._every = self.layout.done_keys if self.layout.flags_every_step else ()
+        #: Done entries that each step may change. Others are False in a root, because rows that ended are reset.
+        self.flags_every_step = self.layout.done_keys if self.layout.flags_every_step else ()
 
     def use(self, root: Arrays, following: Arrays, actions: Arrays) -> None:
         """Write frames to these arrays from now on.
@@ -61,14 +61,14 @@ class RowFrames:
             actions: the same for actions, if :meth:`with_blocks` is called.
         """
         rows, part = self.rows, self.part
-        written = [*(key for key, _, _ in self.layout.written), *self._every]
+        written = [*(key for key, _, _ in self.layout.written), *self.flags_every_step]
         #: Frame and row of what each step writes.
         self.copies = [(following[key], rows.next[key][part]) for key in written if key in following]
         self._flags = [(following[key], rows.next[key][part]) for key in self.layout.done_keys]
         #: Of each entry that a root takes over from the step before: frames of root and next, rows of root and next.
         self.roots = [
             (root[key], following[key], rows.root[key][part], rows.next[key][part])
-            for key in (*self.observed, *self._every)
+            for key in (*self.observed, *self.flags_every_step)
             if key in root
         ]
         self.actions = actions
