@@ -90,7 +90,7 @@ class Callers:
 
     def _refuse(self, record: PluginRecord, mismatch: str, function: object) -> NoReturn:
         code = getattr(function, "__code__", None)
-        package = record.target.partition(":")[0].partition(".")[0]
+        package = record.module.partition(".")[0]
         where = f" ({loader.place(code.co_filename, code.co_firstlineno, package)})" if code else ""
         raise self._mismatch(record, f"{mismatch}{where}")
 

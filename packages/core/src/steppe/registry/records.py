@@ -90,6 +90,17 @@ class PluginRecord:
         return f"{self.noun} {self.name!r} ({self.dist} {self.version})"
 
     @property
+    def module(self) -> str:
+        """The module that its entry point names."""
+        return self.target.partition(":")[0]
+
+    @property
+    def needs(self) -> list[str]:
+        """The distributions that it requires, as import names. (Some libraries are imported by another name.)"""
+        texts = [*self.requires, *(text for choice in self.alternatives for text in choice.requires)]
+        return [requirement_name(text).replace("-", "_") for text in texts]
+
+    @property
     def library_range(self) -> str:
         """The required versions of packages other than steppe, or ""."""
         needed = [text for text in self.requires if requirement_name(text) != "steppe"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Collection, Sequence
 
@@ -35,9 +34,9 @@ def loaded_since(before: Collection[str]) -> list[str]:
     roots: set[str] = set()
     unsafe: set[str] = set()
     for record in current().found():
-        root = _root(record)
+        root = record.module.partition(".")[0]
         if root in used and (safe := _fork_safe(record)) is not None:
-            (roots if safe else unsafe).update((root, *_needs(record)))
+            (roots if safe else unsafe).update((root, *record.needs))
     roots -= unsafe | _LOADED
     return [name for name in list(sys.modules) if name in new and name.partition(".")[0] in roots]
 
@@ -52,7 +51,7 @@ def modules_of_caller(names: Collection[str]) -> list[str]:
     """
     known = {*sys.stdlib_module_names, *(name.partition(".")[0] for name in sys.modules)}
     for record in current().found():
-        known.update((_root(record), *_needs(record)))
+        known.update((record.module.partition(".")[0], *record.needs))
     return sorted(name for name in names if name.partition(".")[0] not in known)
 
 
@@ -61,7 +60,7 @@ def unsafe_roots(names: Collection[str]) -> set[str]:
     imported = {name.partition(".")[0] for name in names} - _LOADED
     unsafe: set[str] = set()
     for record in current().found():
-        hit = imported.intersection(_needs(record))
+        hit = imported.intersection(record.needs)
         if hit and record.kind == "env" and _fork_safe(record) is False:
             unsafe |= hit
     return unsafe
@@ -75,18 +74,13 @@ def load(names: Sequence[str]) -> None:
         except Exception:
             continue
     for record in current().found():
-        if record.target.partition(":")[0] in names:
+        if record.module in names:
             try:
                 current().plugins.load(record)
-                for need in _needs(record):
+                for need in record.needs:
                     library_version(need)
             except Exception:
                 continue
-
-
-def _root(record: PluginRecord) -> str:
-    """The top-level module of a plugin."""
-    return record.target.partition(":")[0].partition(".")[0]
 
 
 def _fork_safe(record: PluginRecord) -> bool | None:
@@ -94,15 +88,8 @@ def _fork_safe(record: PluginRecord) -> bool | None:
 
     The module of an environment plugin is imported for this. It imports neither torch nor its library.
     """
-    name = record.target.partition(":")[0]
     try:
-        module = importlib.import_module(name) if record.kind == "env" else sys.modules.get(name)
+        module = importlib.import_module(record.module) if record.kind == "env" else sys.modules.get(record.module)
     except Exception:
         return None
     return None if module is None else bool(getattr(module, "fork_safe", True))
-
-
-def _needs(record: PluginRecord) -> list[str]:
-    """The distributions that a plugin requires, as import names. (Some libraries are imported by another name.)"""
-    needs = [*record.requires, *(need for choice in record.alternatives for need in choice.requires)]
-    return [re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0].replace("-", "_") for need in needs]
