@@ -77,5 +77,5 @@ def test_a_plugin_module_imports_with_torch_and_its_library_blocked(package: Pac
         "import steppe\ntry:\n    steppe.EnvBse\nexcept AttributeError as error:\n    assert 'EnvBse' in str(error)",
     ],
 )
-def test_reading_a_light_or_unknown_name_of_steppe_loads_no_torch(code):
+def test_a_light_or_unknown_name_loads_no_torch(code):
     assert loaded_after(code) & (HEAVY | {"rich", "cloudpickle"}) == set()

@@ -574,7 +574,7 @@ def test_a_clone_has_the_mode_of_the_original():
     ],
     ids=["a name", "an object", "a transform"],
 )
-def test_what_is_no_environment_of_steppe_is_refused_with_what_to_write(base, text):
+def test_what_is_no_environment_of_steppe_is_refused(base, text):
     with pytest.raises(SpecError, match=text):
         TransformedEnv(base, CountingEnv())
 

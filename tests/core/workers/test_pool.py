@@ -131,6 +131,8 @@ def test_a_worker_that_is_killed_is_named_and_ends_a_wait(pool: Pool) -> None:
     assert pool.wait_any(timeout=60) == [1]
     with pytest.raises(WorkerError, match=r"Worker 1 .* ended unexpectedly, at work on numbers 11 to 13"):
         pool.unexpected(1)
+    with pytest.raises(WorkerError, match=r"Worker 1 .* ended unexpectedly"):
+        pool.call(1, "nobody reads it")
 
 
 def test_a_worker_that_does_not_answer_is_late_and_is_ended(pool: Pool) -> None:
@@ -147,20 +149,18 @@ def test_a_worker_that_does_not_answer_is_late_and_is_ended(pool: Pool) -> None:
     assert left == []
 
 
-def test_a_function_that_raises_before_it_serves_is_heard(consumer: str) -> None:
-    pool = Pool(1, f"{consumer}:unready")
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("unready", "Worker 0 raised in start of its tasks: RuntimeError: cannot begin"),
+        ("nothing", "has no attribute 'nothing'"),
+    ],
+)
+def test_a_worker_that_cannot_begin_is_heard(function: str, message: str, consumer: str) -> None:
+    pool = Pool(1, f"{consumer}:{function}")
     pool.begin([None])
 
-    with pytest.raises(WorkerError, match="Worker 0 raised in start of its tasks: RuntimeError: cannot begin"):
-        pool.receive(0)
-    pool.stop()
-
-
-def test_a_function_that_is_not_there_is_heard(consumer: str) -> None:
-    pool = Pool(1, f"{consumer}:nothing")
-    pool.begin([None])
-
-    with pytest.raises(WorkerError, match="has no attribute 'nothing'"):
+    with pytest.raises(WorkerError, match=message):
         pool.receive(0)
     pool.stop()
 

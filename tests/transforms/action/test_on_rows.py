@@ -19,6 +19,7 @@ from steppe_action import (
     FlattenAction,
 )
 from steppe_testing import ArrayCountingEnv
+from tests.transforms.alike import alike, stepped
 
 
 class ShowsAction(ArrayEnv):
@@ -85,26 +86,8 @@ def make(request):
     return env
 
 
-def stepped(env, actions):
-    """What a loop of steps collects."""
-    td, steps = env.reset(), []
-    for action in actions.unbind(0):
-        td["action"] = action
-        done, td = env.step_and_maybe_reset(td)
-        steps.append(done["next"])
-    return torch.stack(steps)
-
-
 def test_a_step_writes_rows_as_a_rollout_does(make):
-    env = make()
-    assert env.row_steps is not None  # no TensorDict between the transform and the environment
-    actions = env.full_action_spec.rand((23,))
-    whole = env.rollout(23, actions=actions, break_when_any_done=False)
-    alone = stepped(make(), actions["action"])
-    on_tensordicts = stepped(make(run_type_checks=True), actions["action"])
-    for key in ("observation", "reward", "done"):
-        assert torch.equal(alone[key], whole["next", key])
-        assert torch.equal(alone[key], on_tensordicts[key])
+    alike(make, 23)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +102,7 @@ def test_an_environment_around_a_transformed_one_is_given_the_same_actions(outer
     assert isinstance(nested.base_env, TransformedEnv)
     assert not isinstance(joined.base_env, TransformedEnv)
     actions = joined.full_action_spec.rand((9,))["action"]
-    assert torch.equal(stepped(nested, actions)["observation"], stepped(joined, actions)["observation"])
+    assert torch.equal(stepped(nested, actions)["next", "observation"], stepped(joined, actions)["next", "observation"])
     wrong = actions[0].new_full((2,), 1)
     with pytest.raises(ActionError, match="must have shape"):
         nested.step(nested.reset().set("action", wrong))
@@ -216,14 +199,14 @@ def test_a_loop_of_steps_makes_an_action_without_tensors(name, monkeypatch):
     transform, action, shape = CHAINS[name]
     env = TransformedEnv(ShowsAction(action, shape), transform())
     actions = env.full_action_spec.rand((3,))["action"]
-    wanted = stepped(env, actions)["observation"]
+    wanted = stepped(env, actions)["next", "observation"]
     owner = type(env.transform)
 
     def refuse(self, value):
         raise AssertionError("this takes three times as long")
 
     monkeypatch.setattr(owner, "_inv_apply_transform", refuse)
-    assert torch.equal(stepped(env, actions)["observation"], wanted)
+    assert torch.equal(stepped(env, actions)["next", "observation"], wanted)
 
 
 def test_a_scale_that_is_given_later_holds_from_then_on():
@@ -274,7 +257,7 @@ def test_an_environment_that_writes_into_its_action_changes_no_data(make):
     found = stepped(wiping, action["action"])
     assert torch.equal(action["action"], kept["action"])
     if not isinstance(base.action_spec, OneHot):
-        assert torch.equal(found["observation"], wanted["observation"])
+        assert torch.equal(found["next", "observation"], wanted["next", "observation"])
 
 
 def test_an_action_with_gradients_is_stepped():
@@ -354,14 +337,8 @@ def test_another_policy_acts_alike_whichever_way_steps_take():
     def make(**kwargs):
         return switching(lambda td: td.set("action", torch.full((2,), 0.25)), **kwargs)
 
-    env = make()
-    assert env.row_writer is not None
-    actions = env.full_action_spec.rand((15,))
-    whole = env.rollout(15, actions=actions, break_when_any_done=False)["next"]
-    for data in (stepped(make(), actions["action"]), stepped(make(run_type_checks=True), actions["action"])):
-        for key in whole.keys():
-            assert torch.equal(data[key], whole[key]), key
-    assert whole["observation"].flatten().tolist() == [3, 5, 7, 9, 3, 5, 7, 9, 3, 5, 7, 9, 3, 5, 7]
+    data = alike(make, 15, "row_writer")["next", "observation"]
+    assert data.flatten().tolist() == [3, 5, 7, 9, 3, 5, 7, 9, 3, 5, 7, 9, 3, 5, 7]
 
 
 def test_another_policy_sees_what_the_caller_has_in_the_data():

@@ -11,29 +11,7 @@ from steppe import TransformedEnv
 from steppe.transforms import Compose, StepCounter, Transform
 from steppe_testing import ArrayCountingEnv
 from steppe_time import TerminateTransform, gSDENoise
-
-
-def stepped(env, actions):
-    """What a loop of steps collects."""
-    td, steps = env.reset(), []
-    for action in actions.unbind(0):
-        td["action"] = action
-        done, td = env.step_and_maybe_reset(td)
-        steps.append(done.exclude("next").update({"next": done["next"]}))
-    return torch.stack(steps)
-
-
-def alike(make, n=17):
-    """Whether rollouts on rows, steps on rows and steps on TensorDicts give the same data; returns it."""
-    env = make()
-    assert env.row_steps is not None  # no TensorDict between the transform and the environment
-    actions = env.full_action_spec.rand((n,))
-    whole = env.rollout(n, actions=actions, break_when_any_done=False)
-    for data in (stepped(make(), actions["action"]), stepped(make(run_type_checks=True), actions["action"])):
-        for key in whole.keys(include_nested=True, leaves_only=True):
-            assert torch.equal(data[key], whole[key]), key
-    return whole
-
+from tests.transforms.alike import alike, stepped
 
 # -- TerminateTransform ----------------------------------------------------------------------------------------------
 

@@ -128,25 +128,22 @@ def test_an_image_of_one_channel_is_grey_already():
     assert torch.equal(GrayScale()(pixels=grey), grey)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(42, 32), (84, 84), (50, 37), (300, 161)])
-@pytest.mark.parametrize(("mode", "reference"), [("bilinear", cv2.INTER_LINEAR)])
-def test_sizes_without_averaging_are_those_of_opencv(rows, columns, mode, reference):
-    frame = image(210, 160).float()
-    expected = cv2.resize(frame.numpy(), (columns, rows), interpolation=reference)
-
-    result = Resize(rows, columns, mode, antialias=False)(pixels=frame[None])
-
-    np.testing.assert_allclose(result[0].numpy(), expected, atol=0.02)
+LINEAR, AREA = cv2.INTER_LINEAR, cv2.INTER_AREA
+OPENCV = [
+    *[((210, 160), to, {"antialias": False}, LINEAR, 0.02) for to in [(42, 32), (84, 84), (50, 37), (300, 161)]],
+    *[((210, 160), to, {"interpolation": "area"}, AREA, 0.01) for to in [(105, 80), (42, 32)]],
+    ((20, 30), (47, 61), {}, LINEAR, 0.02),  # a larger image: there is nothing to average
+]
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(105, 80), (42, 32)])
-def test_the_mean_of_an_area_is_that_of_opencv(rows, columns):
-    frame = image(210, 160).float()
-    expected = cv2.resize(frame.numpy(), (columns, rows), interpolation=cv2.INTER_AREA)
+@pytest.mark.parametrize(("size", "to", "arguments", "reference", "atol"), OPENCV)
+def test_sizes_without_a_triangle_are_those_of_opencv(size, to, arguments, reference, atol):
+    frame = image(*size).float()
+    expected = cv2.resize(frame.numpy(), to[::-1], interpolation=reference)
 
-    result = Resize(rows, columns, "area")(pixels=frame[None])
+    result = Resize(*to, **arguments)(pixels=frame[None])
 
-    np.testing.assert_allclose(result[0].numpy(), expected, atol=0.01)
+    np.testing.assert_allclose(result[0].numpy(), expected, atol=atol)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(84, 84), (50, 37), (300, 222)])
@@ -157,13 +154,6 @@ def test_sizes_with_averaging_weigh_pixels_by_a_triangle(rows, columns):
     result = Resize(rows, columns)(pixels=frame[None])
 
     np.testing.assert_allclose(result[0].numpy(), expected, atol=0.01)
-
-
-def test_a_larger_image_is_that_of_opencv_with_averaging_too():
-    frame = image(20, 30).float()
-    expected = cv2.resize(frame.numpy(), (61, 47), interpolation=cv2.INTER_LINEAR)
-
-    np.testing.assert_allclose(Resize(47, 61)(pixels=frame[None])[0].numpy(), expected, atol=0.02)
 
 
 def test_integers_are_rounded():
