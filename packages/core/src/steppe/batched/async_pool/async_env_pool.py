@@ -91,7 +91,6 @@ class AsyncEnvPool(BatchedEnv):
     stack: Stack
     min_get: int
     env_makers: list[Any]
-    _data: PoolData
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = {
         "exchange": (None, "data of fixed shapes is in shared memory, other data is sent in messages"),
         "envs_per_worker": (1, "each environment has a thread or process of its own"),
@@ -249,9 +248,9 @@ class AsyncEnvPool(BatchedEnv):
             if op != RESET:
                 for row, td in data.items():
                     assert td is not None
-                    self._data.check_action(row, td)
+                    pending.data.check_action(row, td)
             self.base_state.uses.note()
-            pending.send(op, data, self._data.write)
+            pending.send(op, data)
 
     def _receive(
         self, op: int, min_get: int | None, env_index: object, timeout: float | None, max_get: int | None
@@ -272,7 +271,7 @@ class AsyncEnvPool(BatchedEnv):
                     op, requested, least=least, most=max_get, timeout=timeout, check=self._check_usable
                 )
                 received = {row: pending.by_row[row] for row in rows}
-                result = self._data.gather(op, received, self.device, self.step_mdp)
+                result = pending.data.gather(op, received, self.device, self.step_mdp)
                 for row in rows:
                     del pending.by_row[row]
                 return result
@@ -306,7 +305,7 @@ class AsyncEnvPool(BatchedEnv):
     def _open(self) -> None:
         super()._open()
         self._pending.backend = self._backend
-        self._data = PoolData(
+        self._pending.data = PoolData(
             self._rows if self._loose is None else None,  # calls of single environments pass loose entries in messages
             [action_rules(report.specs["action"], report.specs["done"]) for report in self._backend.reports],
             resets_on_data=not self._on_arrays,
@@ -353,14 +352,10 @@ class AsyncEnvPool(BatchedEnv):
     def _stop(self, timeout: float | None = None) -> None:
         self._pending.drop()
         super()._stop(timeout)
-        vars(self).pop("_data", None)  # it refers to storage
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
-        self._pending = PendingCalls(self.step_timeout)  # it refers to the backend
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_data"}
+        self._pending = PendingCalls(self.step_timeout)  # it refers to the backend and its storage
 
     # -- the methods of every environment -------------------------------------------------------------------------
 
@@ -406,7 +401,7 @@ class AsyncEnvPool(BatchedEnv):
             # An environment would refuse a wrong action too, but its error stops the pool.
             for row, td in enumerate(tensordict.unbind(0)):
                 if rows is None or row in rows:
-                    self._data.check_action(row, td)
+                    self._pending.data.check_action(row, td)
         return super()._stacked(op, tensordict, rows, *more)
 
     def _as_stack(self, data: TensorDictBase) -> TensorDictBase:

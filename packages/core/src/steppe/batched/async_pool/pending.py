@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
 
@@ -13,6 +14,9 @@ from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.batched.turn import Turn
 from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers import AFTER_AN_ERROR, uninterrupted
+
+if TYPE_CHECKING:
+    from steppe.batched.async_pool.data import PoolData
 
 __all__ = ["NAMES", "Message", "PendingCall", "PendingCalls"]
 
@@ -53,9 +57,11 @@ class PendingCalls:
         change: guards ``by_row``: hold its lock to read or write. It is notified when a call has ended.
         stopped: why the pool must be stopped; empty while it can be used.
         backend: steps the environments. Set when the pool starts.
+        data: writes their inputs and reads their results. Set when the pool starts.
     """
 
     backend: AsyncBackend
+    data: PoolData
 
     def __init__(self, step_timeout: float | None) -> None:
         self.step_timeout = step_timeout
@@ -77,24 +83,12 @@ class PendingCalls:
                     f"async_{name}_recv(env_index={row})."
                 )
 
-    def send(
-        self,
-        op: int,
-        data: dict[int, TensorDictBase | None],
-        write: Callable[[int, int, TensorDictBase | None], Message | None],
-    ) -> None:
-        """Send a call to environments; an error stops the pool.
-
-        Args:
-            op: the operation.
-            data: the data of each environment, by row.
-            write: called as ``write(op, row, data)``. Puts a row into storage, and returns the message to send if
-                storage does not hold the data.
-        """
+    def send(self, op: int, inputs: dict[int, TensorDictBase | None]) -> None:
+        """Send a call to environments, with the data of each by row; an error stops the pool."""
         now = time.monotonic()
         try:
-            for row, td in data.items():
-                self.backend.order(row, op, write(op, row, td))
+            for row, td in inputs.items():
+                self.backend.order(row, op, self.data.write(op, row, td))
                 self.by_row[row] = PendingCall(op, td, now)
         except BaseException as error:
             self._stop(error)
