@@ -23,28 +23,24 @@ def _depth_then_name(key: NestedKey) -> tuple[int, tuple[str, ...]]:
     return len(parts), parts
 
 
-def _full(kind: str) -> property:
-    def get(self: SpecViews) -> Composite:
-        return self._full_spec(kind)
+def _spec(kind: str, *, full: bool) -> property:
+    """Return the property of all leaves of a kind, or of its short form: the leaf, if its only key is the kind.
 
-    def set_(self: SpecViews, spec: Any) -> None:
-        self.assign_spec(kind, spec)
-
-    get.__doc__ = f"Composite of all {kind} leaves; shapes start with ``batch_size``. Assigning replaces it."
-    return property(get, set_)
-
-
-def _short(kind: str) -> property:
-    """Return the property of the short form: a leaf, except for observations and states, which need their keys."""
+    Observations and states have no short form, because they need their keys.
+    """
+    composite = full or kind in ("observation", "state")
 
     def get(self: SpecViews) -> Spec:
         spec = self._full_spec(kind)
-        return spec if kind in ("observation", "state") else _single_leaf(kind, spec)
+        leaf = not composite and list(spec.keys(include_nested=True, leaves_only=True)) == [kind]
+        return spec[kind] if leaf else spec
 
     def set_(self: SpecViews, spec: Any) -> None:
         self.assign_spec(kind, spec)
 
-    if kind in ("observation", "state"):
+    if full:
+        get.__doc__ = f"Composite of all {kind} leaves; shapes start with ``batch_size``. Assigning replaces it."
+    elif composite:
         get.__doc__ = f"The same as ``full_{kind}_spec``, a Composite."
     else:
         get.__doc__ = (
@@ -66,7 +62,7 @@ def _packed(kinds: tuple[str, ...]) -> property:
     return property(get, set_)
 
 
-def _unbatched(kind: str | None, view: str) -> property:
+def _unbatched(view: str) -> property:
     def get(self: SpecViews) -> Spec:
         spec: Spec = getattr(self, view)
         for _ in range(len(self.batch_size)):
@@ -74,11 +70,7 @@ def _unbatched(kind: str | None, view: str) -> property:
         return spec
 
     def set_(self: SpecViews, spec: Any) -> None:
-        spec = spec.expand(torch.Size((*self.batch_size, *spec.shape)))
-        if kind is None:
-            setattr(self, view, spec)
-        else:
-            self.assign_spec(kind, spec)
+        setattr(self, view, spec.expand(torch.Size((*self.batch_size, *spec.shape))))
 
     get.__doc__ = f"``{view}`` without the batch dimensions. Assigning expands by ``batch_size``."
     return property(get, set_)
@@ -106,12 +98,6 @@ def _key(kind: str) -> property:
     return property(get)
 
 
-def _single_leaf(kind: str, spec: Composite) -> Spec:
-    keys = list(spec.keys(include_nested=True, leaves_only=True))
-    only: Spec = spec[kind] if keys == [kind] else spec
-    return only
-
-
 class SpecViews:
     """The specs of :class:`~steppe.envs.EnvBase`. Not an environment by itself.
 
@@ -123,30 +109,30 @@ class SpecViews:
     base_state: BaseState
     batch_size: torch.Size
 
-    full_observation_spec = _full("observation")
-    full_reward_spec = _full("reward")
-    full_done_spec = _full("done")
-    full_action_spec = _full("action")
-    full_state_spec = _full("state")
+    full_observation_spec = _spec("observation", full=True)
+    full_reward_spec = _spec("reward", full=True)
+    full_done_spec = _spec("done", full=True)
+    full_action_spec = _spec("action", full=True)
+    full_state_spec = _spec("state", full=True)
 
-    observation_spec = _short("observation")
-    reward_spec = _short("reward")
-    done_spec = _short("done")
-    action_spec = _short("action")
-    state_spec = _short("state")
+    observation_spec = _spec("observation", full=False)
+    reward_spec = _spec("reward", full=False)
+    done_spec = _spec("done", full=False)
+    action_spec = _spec("action", full=False)
+    state_spec = _spec("state", full=False)
 
-    full_observation_spec_unbatched = _unbatched("observation", "full_observation_spec")
-    full_reward_spec_unbatched = _unbatched("reward", "full_reward_spec")
-    full_done_spec_unbatched = _unbatched("done", "full_done_spec")
-    full_action_spec_unbatched = _unbatched("action", "full_action_spec")
-    full_state_spec_unbatched = _unbatched("state", "full_state_spec")
-    observation_spec_unbatched = _unbatched("observation", "observation_spec")
-    reward_spec_unbatched = _unbatched("reward", "reward_spec")
-    done_spec_unbatched = _unbatched("done", "done_spec")
-    action_spec_unbatched = _unbatched("action", "action_spec")
-    state_spec_unbatched = _unbatched("state", "state_spec")
-    output_spec_unbatched = _unbatched(None, "output_spec")
-    input_spec_unbatched = _unbatched(None, "input_spec")
+    full_observation_spec_unbatched = _unbatched("full_observation_spec")
+    full_reward_spec_unbatched = _unbatched("full_reward_spec")
+    full_done_spec_unbatched = _unbatched("full_done_spec")
+    full_action_spec_unbatched = _unbatched("full_action_spec")
+    full_state_spec_unbatched = _unbatched("full_state_spec")
+    observation_spec_unbatched = _unbatched("observation_spec")
+    reward_spec_unbatched = _unbatched("reward_spec")
+    done_spec_unbatched = _unbatched("done_spec")
+    action_spec_unbatched = _unbatched("action_spec")
+    state_spec_unbatched = _unbatched("state_spec")
+    output_spec_unbatched = _unbatched("output_spec")
+    input_spec_unbatched = _unbatched("input_spec")
 
     observation_keys = _keys("observation")
     reward_keys = _keys("reward")

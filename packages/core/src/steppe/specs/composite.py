@@ -341,11 +341,11 @@ class Composite(CompositeData):
         """Return the spec with every entry on another device, or of another dtype; itself if nothing changes."""
         if dest is None:
             return self
-        leaves = (child for child in self._children.values() if child is not None)
+        children = self._entries.values()
         if isinstance(dest, torch.dtype):
-            if all(child.to(dest) is child for child in leaves):
+            if all(child.to(dest) is child for child in children):
                 return self
-        elif self._device == as_device(dest) and all(child.device == self._device for child in leaves):
+        elif self._device == as_device(dest) and all(child.device == self._device for child in children):
             return self
         out = self._remake(self._shape, lambda child: child.to(dest), self.names)
         if not isinstance(dest, torch.dtype):
@@ -356,9 +356,8 @@ class Composite(CompositeData):
         """Make the device None here and in every entry, in place; return the spec."""
         self._check_unlocked("clear its device")
         self._device = None
-        for child in self._specs.values():
-            if child is not None:
-                child.clear_device_()
+        for child in self._entries.values():
+            child.clear_device_()
         return self
 
     def __eq__(self, other: object) -> bool:

@@ -66,14 +66,10 @@ class CompositeData(CompositeShape):
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
         """Draw a TensorDict of batch size ``[*shape, *spec.shape]``, entry by entry in insertion order."""
         lead = shapes.size(shape)
-        drawn = {
-            key: child.rand(lead, generator=generator) for key, child in self._children.items() if child is not None
-        }
-        return self._data(drawn, lead)
+        return self._data({name: spec.rand(lead, generator=generator) for name, spec in self._entries.items()}, lead)
 
     def _filled(self, lead: torch.Size, value: int) -> object:
-        entries = {key: child._filled(lead, value) for key, child in self._children.items() if child is not None}
-        return self._data(entries, lead)
+        return self._data({name: spec._filled(lead, value) for name, spec in self._entries.items()}, lead)
 
     def rand_update(self, val: TensorDictBase, *, generator: torch.Generator | None = None) -> TensorDictBase:
         """Write random data of every entry into ``val``, whose batch size ends with the shape; return it."""
@@ -113,12 +109,11 @@ class CompositeData(CompositeShape):
             yield from self._row_faults(val, key, lead, exact)
             return
         keys = set(val.keys())
-        for child_name, child in self._children.items():
+        for child_name, child in self._entries.items():
             child_key = entry_key(key, child_name)
             if child_name in keys:
-                if child is not None:
-                    yield from child._faults(_entry(val, child_name), child_key, lead, exact)
-            elif child is not None and not (isinstance(child, CompositeData) and not child._children and not exact):
+                yield from child._faults(_entry(val, child_name), child_key, lead, exact)
+            elif exact or not isinstance(child, CompositeData) or child._children:
                 what = f"{type(child).__name__} of shape {tuple(child.shape)}"
                 yield f"{child_key!r}: expected a {what}, found no such entry among {sorted(map(str, keys))}."
         if exact:
@@ -128,20 +123,14 @@ class CompositeData(CompositeShape):
 
     def _row_faults(self, val: LazyStackedTensorDict, key: Key, lead: tuple[int, ...], exact: bool) -> Iterator[str]:
         """Yield the faults of a lazy stack whose rows have different shapes."""
-        dim, cut = val.stack_dim, len(lead)
-        parts = val.unbind(dim)
-        if dim < cut:
-            inner: tuple[int, ...] = (*lead[:dim], *lead[dim + 1 :])
-            specs: tuple[Spec, ...] = (self,) * len(parts)
-        else:
-            inner, specs = lead, self._rows(dim - cut, len(parts))
-        for i, (spec, row) in enumerate(zip(specs, parts, strict=True)):
+        inner = lead[: val.stack_dim] + lead[val.stack_dim + 1 :]
+        for i, (spec, row) in enumerate(self._rows(val)):
             yield from spec._faults(row, entry_key(key, f"[{i}]"), inner, exact)
 
     def _lead_of(self, val: Any) -> tuple[int, ...]:
         """Return the leading dimensions of the first entry of a dict."""
-        for name, child in self._children.items():
-            if child is not None and name in val:
+        for name, child in self._entries.items():
+            if name in val:
                 value = val[name]
                 shape = value.batch_size if is_tensor_collection(value) else getattr(value, "shape", None)
                 if shape is not None:
@@ -149,18 +138,15 @@ class CompositeData(CompositeShape):
         return ()
 
     def _has_dynamic_sizes(self) -> bool:
-        return any(
-            child is not None
-            and (-1 in child.shape or (isinstance(child, CompositeData) and child._has_dynamic_sizes()))
-            for child in self._children.values()
-        )
+        return any(-1 in spec.shape for spec in self.values(include_nested=True) if spec is not None)
 
-    def _rows(self, dim: int, n: int) -> tuple[Spec, ...]:
-        """Return the specs of ``n`` rows along a batch dimension."""
-        if self.shape[dim] >= 0:
-            return self.unbind(dim)
-        row: Spec = self[(*[slice(None)] * dim, 0)]
-        return (row,) * n
+    def _rows(self, val: LazyStackedTensorDict) -> list[tuple[Spec, Any]]:
+        """Return the rows of a lazy stack, each with its spec."""
+        rows, dim = val.unbind(val.stack_dim), val.stack_dim - (val.ndim - self.ndim)
+        if dim >= 0 and self.shape[dim] >= 0:
+            return list(zip(self.unbind(dim), rows, strict=True))
+        spec = self if dim < 0 else self[(*[slice(None)] * dim, 0)]
+        return [(spec, row) for row in rows]
 
     def project(self, val: Any, *, key: Key = None) -> Any:
         """Replace every invalid entry by the nearest valid data, in place.
@@ -182,9 +168,7 @@ class CompositeData(CompositeShape):
         if isinstance(val, LazyStackedTensorDict) and not _reads_as_one(val):
             return self._project_rows(val, key)
         changed = {}
-        for name, child in self._children.items():
-            if child is None:
-                continue
+        for name, child in self._entries.items():
             before = _entry(val, name)
             after = child.project(before, key=entry_key(key, name))
             if after is not before:
@@ -199,14 +183,9 @@ class CompositeData(CompositeShape):
         return val
 
     def _project_rows(self, val: LazyStackedTensorDict, key: Key) -> LazyStackedTensorDict:
-        dim = val.stack_dim - (val.ndim - self.ndim)
-        rows = val.unbind(val.stack_dim)
-        specs = (self,) * len(rows) if dim < 0 else self._rows(dim, len(rows))
-        projected = [
-            spec.project(row, key=entry_key(key, f"[{i}]"))
-            for i, (spec, row) in enumerate(zip(specs, rows, strict=True))
-        ]
-        if all(new is old for new, old in zip(projected, rows, strict=True)):
+        rows = self._rows(val)
+        projected = [spec.project(row, key=entry_key(key, f"[{i}]")) for i, (spec, row) in enumerate(rows)]
+        if all(new is old for new, (_, old) in zip(projected, rows, strict=True)):
             return val
         return LazyStackedTensorDict.lazy_stack(projected, val.stack_dim)
 
@@ -244,8 +223,8 @@ class CompositeData(CompositeShape):
         """Return the leading dimensions of a library's values."""
         if is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None):
             return tuple(val.batch_size[: val.ndim - self.ndim])
-        for name, child in self._children.items():
-            if child is None or name not in val.keys():
+        for name, child in self._entries.items():
+            if name not in val.keys():
                 continue
             value = _entry(val, name)
             if isinstance(child, CompositeData) and _is_data(value):
@@ -267,8 +246,7 @@ class CompositeData(CompositeShape):
         self._check_data(val, key)
         return {
             name: child.to_numpy(_entry(val, name), False, key=entry_key(key, name))
-            for name, child in self._children.items()
-            if child is not None
+            for name, child in self._entries.items()
         }
 
     def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
@@ -292,15 +270,14 @@ class CompositeData(CompositeShape):
 
     def _type_check(self, value: object, key: Key) -> None:
         self._check_data(value, key)
-        for name, child in self._children.items():
-            if child is not None:
-                child._type_check(_entry(value, name), entry_key(key, name))
+        for name, child in self._entries.items():
+            child._type_check(_entry(value, name), entry_key(key, name))
 
     def _check_data(self, val: Any, key: Key) -> None:
         if not _is_data(val):
             raise SpecError(f"{named(key, self)}: expected a TensorDict or a dict, found {type(val).__name__}.")
         keys = set(val.keys())
-        missing = [name for name, child in self._children.items() if child is not None and name not in keys]
+        missing = [name for name in self._entries if name not in keys]
         if missing:
             raise SpecError(
                 f"{named(key, self)}: expected the entries {list(self._children)}, found no {missing}. "
@@ -318,18 +295,17 @@ class CompositeData(CompositeShape):
                 raise SpecError(
                     f"Composite.index: expected {name} to be a TensorDict or a dict, found {type(data).__name__}."
                 )
-            missing = [key for key, child in self._children.items() if child is not None and key not in data.keys()]
+            missing = [key for key in self._entries if key not in data.keys()]
             if missing:
                 raise SpecError(f"Composite.index: {name} lacks {missing}, found {sorted(map(str, data.keys()))}.")
         return {
             name: child.index(_entry(index, name), _entry(tensor_to_index, name))
-            for name, child in self._children.items()
-            if child is not None
+            for name, child in self._entries.items()
         }
 
     def cardinality(self) -> int | float:
         """Return the product of the cardinalities of all entries."""
-        return shapes.product(child.cardinality() for child in self._children.values() if child is not None)
+        return shapes.product(child.cardinality() for child in self._entries.values())
 
     def enumerate(self, use_mask: bool = False) -> Any:
         """Return all combinations of the values of the entries, a TensorDict ``[n, *shape]``.
@@ -337,7 +313,7 @@ class CompositeData(CompositeShape):
         Raises:
             NotSupported: an entry cannot be enumerated, or there are more than 2**24 combinations.
         """
-        columns = {name: child.enumerate(use_mask) for name, child in self._children.items() if child is not None}
+        columns = {name: child.enumerate(use_mask) for name, child in self._entries.items()}
         self._check_countable(shapes.product(map(len, columns.values())))
         counts = [torch.arange(len(column), device=CPU) for column in columns.values()]
         grid = [axis.flatten() for axis in torch.meshgrid(*counts, indexing="ij")] if counts else []

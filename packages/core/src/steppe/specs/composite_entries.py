@@ -29,6 +29,11 @@ class CompositeEntries(Spec):
     def _children(self) -> Mapping[str, Spec | None]:
         """The entries."""
 
+    @property
+    def _entries(self) -> dict[str, Spec]:
+        """The entries that have a spec; any value is valid for the others."""
+        return {name: child for name, child in self._children.items() if child is not None}
+
     def _walk(
         self,
         include_nested: bool,

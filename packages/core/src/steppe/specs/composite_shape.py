@@ -148,7 +148,7 @@ class CompositeShape(CompositeEntries, Lockable):
         """Make the batch size at ``dim`` dynamic, here and in every entry, in place; return the spec."""
         at = self._batch_dim(dim)
         self._check_unlocked("make a size dynamic")
-        children = [child for child in self._children.values() if child is not None]
+        children = list(self._entries.values())
         for child in children:
             child.clone().make_neg_dim(at)  # raises before any entry is changed
         for child in children:

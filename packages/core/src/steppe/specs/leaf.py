@@ -305,8 +305,6 @@ def _array(val: object) -> np.ndarray:
 
 def _excerpt(val: torch.Tensor) -> str:
     """Return some of the values as text for an error."""
-    if val.numel() == 1:
-        return str(val.tolist())
     if val.numel() <= 16:
         return str(val.tolist())
     if val.dtype.is_complex:
