@@ -30,6 +30,7 @@ from .entry_kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
 from .foreign_specs import conversion_hint
 from .from_data import make_composite_from_td
 from .keys import as_path, below_next, is_key, is_memory, is_private
+from .masked_choice import MaskedChoice
 from .multi_categorical import MultiCategorical
 from .multi_one_hot import MultiOneHot
 from .nontensor import NonTensor
@@ -61,6 +62,7 @@ __all__ = [
     "Composite",
     "ContinuousBox",
     "DiscreteBox",
+    "MaskedChoice",
     "MultiCategorical",
     "MultiOneHot",
     "NonTensor",

@@ -21,6 +21,8 @@ from .spec_meta import SpecMeta
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .masked_choice import MaskedChoice
+
 __all__ = ["ChoiceForm", "DeviceLike", "Key", "Rows", "Spec", "named"]
 
 Key: TypeAlias = "str | tuple[str, ...] | None"
@@ -347,6 +349,14 @@ class Spec(metaclass=SpecMeta):
             refuse: call it with an invalid action; it raises the error.
         """
         return decode_arrays(self.shape, self.dtype)
+
+    def masked_choice(self, shape: torch.Size) -> MaskedChoice | None:
+        """Return what draws random actions under masks of a shape; None, the default, if actions are no choices.
+
+        Raises:
+            SpecError: the shape of the masks does not fit.
+        """
+        return None
 
     def action_text(self) -> str:
         """Describe the valid actions; error texts put it after "must be"."""

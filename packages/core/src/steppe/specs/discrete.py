@@ -11,6 +11,7 @@ from . import masks, sampling, shapes
 from .boxes import BoxList, CategoricalBox
 from .dtypes import CPU
 from .leaf import Leaf
+from .masked_choice import MaskedChoice
 from .masks import MaskLike
 from .shapes import Change
 
@@ -124,6 +125,14 @@ class Discrete(Leaf):
     def cardinality(self) -> int:
         """Return the product of the numbers of categories."""
         return int(shapes.product(self._parts))
+
+    def masked_choice(self, shape: torch.Size) -> MaskedChoice | None:
+        """Return what draws choices under masks of a shape, see :class:`~steppe.specs.masked_choice.MaskedChoice`."""
+        return MaskedChoice(self, torch.Size(shape), self._parts if self._several else None)
+
+    def from_numbers(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return category numbers ``[*lead, *number_shape]`` as data of this spec."""
+        return numbers.to(self.dtype)
 
     # Domain, mask and shapes --------------------------------------------------------------------------------------
 

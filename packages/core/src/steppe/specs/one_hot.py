@@ -261,6 +261,10 @@ class OneHot(Discrete):
         self._check_if(safe, val)
         return val
 
+    def from_numbers(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return category numbers as one-hot rows."""
+        return self._one_hot(numbers, self._dtype)
+
     def to_one_hot_spec(self) -> Self:
         """Return a copy."""
         return self.clone()

@@ -8,18 +8,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.errors import SpecError
-from steppe.specs import (
-    CPU,
-    Categorical,
-    Composite,
-    MultiCategorical,
-    MultiOneHot,
-    OneHot,
-    Spec,
-    Stacked,
-    StackedComposite,
-    as_path,
-)
+from steppe.specs import Composite, MaskedChoice, Spec, Stacked, StackedComposite, as_path
 
 __all__ = ["MaskedActions"]
 
@@ -47,7 +36,7 @@ class MaskedActions:
         for key, mask_key in masks.items():
             prefix = _stack_prefix(action, root, key, mask_key)
             if prefix is None:
-                self._choices[key] = MaskedChoice(key, _entry(action, key, "action"), _entry(root, mask_key, "mask"))
+                self._choices[key] = _masked_choice(key, _entry(action, key, "action"), _entry(root, mask_key, "mask"))
             elif prefix not in self._stacks:
                 self._stacks[prefix] = _StackedActions(action, root, masks, prefix, batch_dims)
         self._rest = action.exclude(*self._choices, *(prefix for prefix in self._stacks if prefix))
@@ -161,79 +150,19 @@ class _StackedActions:
         return lazy_stack(samples, dim) if self._is_lazy else TensorDict.stack(samples, dim)
 
 
-class MaskedChoice:
-    """Draws one discrete action under a mask.
-
-    A mask has one flag for each category (that of the spec, see ``update_mask``). For several choices it may also have
-    the shape ``[*B, choices, n]``, with a row for each choice, or ``[*B, n1, n2, ...]``, with a flag for each
-    combination.
-
-    Args:
-        key: the key of the action, for errors.
-        leaf: the spec of the action.
-        mask: the spec of its mask.
+def _masked_choice(key: NestedKey, leaf: Spec, mask: Spec) -> MaskedChoice:
+    """Return what draws one action under its mask.
 
     Raises:
         SpecError: the action is not discrete, or the shape of the mask does not fit.
     """
-
-    def __init__(self, key: NestedKey, leaf: Spec, mask: Spec) -> None:
-        if not isinstance(leaf, (Categorical, OneHot)):
-            raise SpecError(f"An action with a mask must be discrete, and {key!r} is {leaf}.")
-        self._leaf, self._shape = leaf, torch.Size(mask.shape)
-        self._spec: Categorical | OneHot = leaf.clone()
-        self._spec.update_mask(torch.ones((), dtype=torch.bool, device=leaf.device))
-        assert self._spec.mask is not None
-        self._columns: torch.Tensor | None = None
-        self._sizes: list[int] | None = None
-        expected = self._spec.mask.shape
-        if self._shape == expected:
-            return
-        shapes = [tuple(expected)]
-        if isinstance(leaf, (MultiCategorical, MultiOneHot)):
-            counts = torch.as_tensor(leaf.nvec, device=CPU)
-            sizes = counts.reshape(-1, counts.shape[-1])[0].tolist()
-            lead = expected[:-1]
-            joint = torch.Size((*lead, *sizes))
-            if self._shape == joint:
-                self._sizes = sizes
-                self._spec = Categorical(joint[len(lead) :].numel(), lead, leaf.device)
-                return
-            width = self._shape[-1] if self._shape else 0
-            if self._shape[:-1] == (*lead, len(sizes)) and width >= max(sizes):
-                self._columns = torch.cat([torch.arange(n, device=CPU) + i * width for i, n in enumerate(sizes)])
-                return
-            shapes += [(*lead, len(sizes), max(sizes)), tuple(joint)]
-        raise SpecError(
-            f"The mask of the action {key!r} must have the shape {' or '.join(map(str, shapes))}, and its spec has "
-            f"{tuple(self._shape)}."
-        )
-
-    def draw(self, mask: torch.Tensor, lead: torch.Size, generator: torch.Generator | None) -> torch.Tensor:
-        """Draw an action for each row; a choice whose mask allows nothing is drawn among all categories.
-
-        Raises:
-            SpecError: the mask has another shape, or a dtype that does not hold flags.
-        """
-        if mask.shape != (*lead, *self._shape) or mask.dtype.is_floating_point or mask.dtype.is_complex:
-            raise SpecError(
-                f"must have the shape {(*lead, *self._shape)} and the dtype torch.bool, found {tuple(mask.shape)} and "
-                f"{mask.dtype}."
-            )
-        mask = mask.to(torch.bool)
-        if self._columns is not None:
-            mask = mask.flatten(-2)[..., self._columns]
-        elif self._sizes is not None:
-            mask = mask.flatten(-len(self._sizes))
-        spec = self._spec.expand((*lead, *self._spec.shape)) if lead else self._spec
-        spec.update_mask(mask)
-        drawn: torch.Tensor = spec.rand(generator=generator)
-        if self._sizes is None:
-            return drawn
-        numbers = torch.stack(torch.unravel_index(drawn, self._sizes), -1)
-        if isinstance(self._leaf, OneHot):
-            numbers = self._leaf.to_categorical_spec().to_one_hot(numbers)
-        return numbers.to(self._leaf.dtype)
+    try:
+        choice = leaf.masked_choice(mask.shape)
+    except SpecError as error:
+        raise SpecError(f"The mask of the action {key!r} {error}") from None
+    if choice is None:
+        raise SpecError(f"An action with a mask must be discrete, and {key!r} is {leaf}.")
+    return choice
 
 
 def _shortest(path: tuple[str, ...]) -> NestedKey:
