@@ -155,7 +155,7 @@ class WorkerRunner(Runner):
             self.parts.append(data)
 
     def cancel(self) -> None:
-        self.worker_group.interrupt_requests()
+        self.worker_group.interrupt()
 
     def drop(self) -> None:
         self.worker_group.ask_all("requests", "drop")

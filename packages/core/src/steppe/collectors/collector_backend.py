@@ -91,6 +91,14 @@ class CollectorBackend(ABC):
         """Seed the random numbers that the policy draws, with the argument ``policy_seeds=`` of the collector."""
 
     @abstractmethod
+    def policy_has(self, name: str) -> bool:
+        """Whether the policy has a method of this name."""
+
+    @abstractmethod
+    def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of each copy of the policy, and return the results."""
+
+    @abstractmethod
     def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
         """Take over weights and attributes before the next batch, and count the policy version up."""
 

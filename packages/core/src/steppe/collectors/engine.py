@@ -441,16 +441,12 @@ class Collector(BatchLoop):
 
     def policy_has(self, name: str) -> bool:
         """Whether the policy, which workers may have made, has a method of this name."""
-        if isinstance(self.backend, WorkersBackend):
-            return self.backend.policy_has(name)
-        return callable(getattr(self.policy, name, None))
+        return self.backend.policy_has(name)
 
     @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of the policy, of its copy in each worker, and return what they return."""
-        if isinstance(self.backend, WorkersBackend):
-            return self.backend.call_policy(name, *args, **kwargs)
-        return [getattr(self.policy, name)(*args, **kwargs)]
+        return self.backend.call_policy(name, *args, **kwargs)
 
     def update_policy_weights_(
         self,

@@ -216,6 +216,12 @@ class LocalBackend(CollectorBackend):
         """Seed the random numbers that the policy draws."""
         self._acting.seed(seed)
 
+    def policy_has(self, name: str) -> bool:
+        return callable(getattr(self.policy, name, None))
+
+    def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        return [getattr(self.policy, name)(*args, **kwargs)]
+
     def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
         if attributes and isinstance(self._acting.in_requests, CudaGraphModule):
             raise NotSupported(

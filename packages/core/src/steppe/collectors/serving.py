@@ -13,6 +13,7 @@ from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.shared_weights import SharedWeights, fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, PROGRESS, STOP, Report, WorkerTask
+from steppe.collectors.writer import Key
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import ControlBlock, ItemError, Worker
 
@@ -56,7 +57,8 @@ class WorkerLink:
         self.backend = backend
         self.n_workers = 1
         self.weights: SharedWeights | None = None
-        self.storage: Storage | None = None
+        #: The row of this worker in the shared memory for batches; None before there is any.
+        self._row: dict[Key, torch.Tensor] | None = None
         self._requests_served: Any = None
 
     def report(self) -> Report:
@@ -94,31 +96,22 @@ class WorkerLink:
             self._of_requests().take(message[1], fds)
             return
         _, spec, rows, nbytes = message
-        self.storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
-        row = self.worker.index
-        self._row = {key: tensor[row] for key, tensor in self.storage.tensors.items()}
-        self.backend.batches.keep_batches_in(self._row, {key: array[row] for key, array in self.storage.arrays.items()})
+        storage, row = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0])), self.worker.index
+        self._row = {key: tensor[row] for key, tensor in storage.tensors.items()}
+        self.backend.batches.keep_batches_in(self._row, {key: array[row] for key, array in storage.arrays.items()})
 
     def call(self, message: Any) -> Any:
         """Run the method that a message of the caller names, and return its result."""
         kind, *given = message
-        doing = _DOING.get(kind, given[0] if kind == "requests" else kind)
+        doing = _DOING.get(kind, given[0] if kind in ("collector", "requests") else kind)
         try:
             return getattr(self, f"_{kind}")(*given)
         except Exception as error:
             raise ItemError(self.worker.index, doing) from error
 
     def order(self, order: int, argument: int) -> int:
-        """Collect a batch into shared memory; return how many steps it has."""
-        try:
-            batch = self._collected(False)
-            for key, target in self._row.items():
-                value = batch.get(key)
-                if value.data_ptr() != target.data_ptr():  # most entries are written there step by step
-                    target.copy_(value)
-            return self.backend.steps_of_batch
-        except Exception as error:
-            raise ItemError(self.worker.index, "a batch") from error
+        """Do nothing: the caller of a collector's workers sends messages."""
+        return 0
 
     @property
     def index(self) -> int:
@@ -150,27 +143,19 @@ class WorkerLink:
         self.take_weights()
         return self.backend.prepare()
 
-    def _batch(self, random: bool) -> tuple[TensorDictBase, int]:
-        """Collect a batch that is sent as a message."""
-        return self._collected(random).clone(), self.backend.steps_of_batch
+    def _batch(self, random: bool) -> tuple[TensorDictBase | None, int]:
+        """Collect a batch; return it, None if it is in shared memory, and how many steps it has."""
+        batch, steps = self._collected(random), self.backend.steps_of_batch
+        if self._row is None or random:
+            return batch.clone(), steps
+        for key, target in self._row.items():
+            value = batch.get(key)
+            if value.data_ptr() != target.data_ptr():  # most entries are written there step by step
+                target.copy_(value)
+        return None, steps
 
-    def _seed(self, seed: int | None, static_seed: bool) -> int | None:
-        return self.collector.set_seed(seed, static_seed)
-
-    def _seed_policy(self, seed: int) -> None:
-        self.backend.seed_policy(seed)
-
-    def _reset(self, kwargs: dict[str, Any]) -> None:
-        self.collector.reset(**kwargs)
-
-    def _state(self) -> dict[str, Any]:
-        return self.collector.state_dict()
-
-    def _load(self, state: dict[str, Any], strict: bool) -> None:
-        self.collector.load_state_dict(state, strict=strict)
-
-    def _policy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return getattr(self.collector.policy, name)(*args, **kwargs)
+    def _collector(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return getattr(self.collector, method)(*args, **kwargs)
 
     def _check_attributes(self, names: list[str]) -> None:
         check_attributes(self.collector.policy, names)

@@ -28,7 +28,6 @@ from steppe.workers import (
 __all__ = ["WorkerGroup"]
 
 _PRELOAD = ["steppe.collectors.serving"]
-_COLLECT = 1
 
 #: Seconds between two checks whether a worker has read its weights.
 _LOOK = 0.0005
@@ -70,8 +69,9 @@ class WorkerGroup:
         self.n, self._timeout = len(tasks), timeout
         self._stopped: str | None = None
         self._storage: Storage | None = None
-        self._tickets: dict[int, Ticket] = {}
-        self._ready: dict[int, tuple[int, TensorDictBase | None]] = {}
+        #: The workers that collect a batch, the batches that were not taken yet, and the workers that run a request.
+        self._collecting: set[int] = set()
+        self._ready: dict[int, tuple[TensorDictBase | None, int]] = {}
         self._requested: set[int] = set()
         self.prepared = False
         self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, label="collector")
@@ -99,7 +99,7 @@ class WorkerGroup:
         reports: dict[int, Report] = {}
         while len(reports) < self.n:
             for worker in range(self.n):
-                if worker not in reports and self.pool.ended(Ticket(worker, None)):
+                if worker not in reports and self._has_sent(worker):
                     reports[worker] = self.pool.receive(worker)
             late = min(set(range(self.n)) - set(reports), default=None)
             if late is None:
@@ -133,12 +133,12 @@ class WorkerGroup:
         if self._requested:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
         for worker in messages:
-            if worker in self._tickets:
+            if worker in self._collecting:
                 self.wait({worker})
         try:
             return self.pool.ask(messages)
         except BaseException as error:
-            self._stop_after(error, unless=self.pool.in_step)
+            self.stop_after(error, unless=self.pool.in_step)
             raise
 
     def hand(self, message: Any, fds: list[int]) -> None:
@@ -146,17 +146,28 @@ class WorkerGroup:
         try:
             self.pool.hand(message, fds)
         except BaseException as error:
-            self._stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
+            self.stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
             raise
 
-    def stop_after(self, error: WorkerError) -> None:
-        """Stop the workers after the error of one of them, which the caller is about to raise."""
-        self._stop_after(error, unless=False)
+    def stop_after(self, error: BaseException, *, unless: bool = False) -> None:
+        """Stop the workers after an error or an interrupt, which the caller is about to raise.
+
+        Args:
+            error: the error.
+            unless: the workers can be used on.
+        """
+        if not unless:
+            why = AFTER_AN_ERROR if isinstance(error, Exception) else interrupted("worker", self.pool.grace)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, why)
 
     def ask_all(self, *message: Any) -> list[Any]:
         """Call all workers with the same message; return their answers in order."""
         answers = self.ask(dict.fromkeys(range(self.n), message))
         return [answers[worker] for worker in range(self.n)]
+
+    def call_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of the collector of each worker; return the results in order."""
+        return self.ask_all("collector", method, args, kwargs)
 
     def _prepare(self) -> None:
         """Let all workers take the first step of the policy, and give them shared memory for their batches."""
@@ -165,49 +176,49 @@ class WorkerGroup:
             if specs[0] is not None and all(spec == specs[0] for spec in specs):
                 self._storage = Storage(specs[0], (self.n,), kind="shared")
                 handle = self._storage.handle()
-                self.pool.hand(("batches", handle.spec, handle.rows, handle.nbytes), [handle.fd])
+                self.hand(("batches", handle.spec, handle.rows, handle.nbytes), [handle.fd])
             self.prepared = True
-        except BaseException as error:
-            self._stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
+        except Exception as error:
+            self.stop_after(error)
             raise
 
-    def _stop_after(self, error: BaseException, *, unless: bool) -> None:
-        """Stop after an error or an interrupt, unless the workers can be used on."""
-        if not unless:
-            why = AFTER_AN_ERROR if isinstance(error, Exception) else interrupted("worker", self.pool.grace)
-            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, why)
+    def _has_sent(self, worker: int) -> bool:
+        """Whether a worker has sent a message that was not received yet, or has ended."""
+        return self.pool.ended(Ticket(worker, None))
+
+    def _sleep(self, timeout: float | None) -> None:
+        """Sleep until a worker sends something; raise its error if it has sent a message while none was due."""
+        for worker in self.pool.wait_any(timeout):
+            if worker not in self._collecting and worker not in self._requested:
+                self.pool.unexpected(worker)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
     @property
     def at_work(self) -> set[int]:
         """The workers that collect a batch, or whose batch was not taken yet."""
-        return {*self._tickets, *self._ready}
+        return {*self._collecting, *self._ready}
 
     def begin(self, workers: Iterable[int], *, random: bool = False) -> None:
         """Let workers begin a batch, unless they have begun one.
 
         Args:
             workers: their numbers.
-            random: take random actions without calling the policy. These batches come as messages.
+            random: take random actions without calling the policy.
         """
         if self._requested:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
         if not random and not self.prepared:
             self._prepare()
-        for worker in workers:
-            if worker in self._tickets or worker in self._ready:
-                continue
+        for worker in set(workers) - self.at_work:
             with uninterrupted():
                 self._flags[worker * PER_WORKER + STOP] = 0
-                if self._storage is not None and not random:
-                    self._tickets[worker] = self.pool.order(worker, _COLLECT)
-                else:
-                    self._tickets[worker] = self.pool.call(worker, ("batch", random))
+                self.pool.call(worker, ("batch", random))
+                self._collecting.add(worker)
 
     def interrupt(self) -> None:
-        """End the batches that workers collect at their next step."""
-        for worker in self._tickets:
+        """End the batches and requests of workers at their next step; each still sends its last message."""
+        for worker in self._collecting | self._requested:
             self._flags[worker * PER_WORKER + STOP] = 1
 
     def wait(self, wanted: set[int] | None = None, *, count: int = 1) -> set[int]:
@@ -231,38 +242,30 @@ class WorkerGroup:
                 have = set(self._ready)
                 if (wanted <= have) if wanted is not None else len(have) >= count:
                     return have
-                self._refuse_unexpected(self.pool.wait_any(None if end is None else end - time.monotonic()))
+                self._sleep(None if end is None else end - time.monotonic())
                 if end is not None and time.monotonic() >= end:
                     self._look()
-                    late = min(set(self._tickets) if wanted is None else wanted - set(self._ready), default=None)
+                    late = min(self._collecting if wanted is None else wanted - set(self._ready), default=None)
                     if late is not None:
                         raise WorkerTimeout(
                             f"Worker {late} did not finish a batch within {self._timeout} s.", worker=late
                         )
-        except WorkerError:
-            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
+        except WorkerError as error:
+            self.stop_after(error)
             raise
 
-    def _refuse_unexpected(self, heard: list[int]) -> None:
-        """Raise the error or the end of a worker that has sent a message while none was due."""
-        for worker in heard:
-            ticket = self._tickets.get(worker)
-            if ticket is None or (ticket.order is not None and not self.pool.ended(ticket)):
-                self.pool.unexpected(worker)
-
     def _look(self) -> None:
-        for worker, ticket in list(self._tickets.items()):
-            if self.pool.ended(ticket):
+        for worker in sorted(self._collecting):
+            if self._has_sent(worker):
                 with uninterrupted():
-                    found = self.pool.result(ticket)
-                    del self._tickets[worker]
-                    self._ready[worker] = (found, None) if ticket.order is not None else (found[1], found[0])
+                    self._ready[worker] = self.pool.receive(worker)
+                    self._collecting.discard(worker)
 
     def take(self, workers: list[int]) -> tuple[list[TensorDictBase], list[int]]:
         """Take the finished batches of workers, as views of shared memory that the caller copies, and their steps."""
         batches, steps = [], []
         for worker in workers:
-            count, batch = self._ready.pop(worker)
+            batch, count = self._ready.pop(worker)
             if batch is None:
                 assert self._storage is not None
                 batch = self._storage.td[worker]
@@ -272,26 +275,18 @@ class WorkerGroup:
 
     def take_all(self) -> TensorDictBase | None:
         """Take all batches as one view of shared memory ``[workers, ...]``; None if they came as messages."""
-        if self._storage is None or any(batch is not None for _, batch in self._ready.values()):
+        if self._storage is None or any(batch is not None for batch, _ in self._ready.values()):
             return None
         self._ready.clear()
         return self._storage.td
 
     def begin_anew(self) -> None:
         """Drop the batches that workers collect, and let all workers begin new episodes."""
-        self.wait({*self._tickets, *self._ready})
+        self.wait(self.at_work)
         self._ready.clear()
-        self.ask_all("reset", {})
+        self.call_all("reset")
 
     # -- weights --------------------------------------------------------------------------------------------------
-
-    def check_attributes(self, names: list[str]) -> None:
-        """Raise if the policy that the first worker has made lacks an attribute.
-
-        Raises:
-            WorkerError: naming the attribute; the workers go on.
-        """
-        self.ask({0: ("check_attributes", names)})
 
     def write_weights(self, given: Any, attributes: Mapping[str, Any] | None = None) -> None:
         """Write weights for the batches and requests that begin from now on.
@@ -306,7 +301,7 @@ class WorkerGroup:
         for worker in list(self._requested):
             # A request runs with the weights that were set when the caller started it, so wait until its worker has
             # read them. Another thread may be receiving the messages of the workers: none is received here.
-            while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.ended(Ticket(worker, None)):
+            while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self._has_sent(worker):
                 time.sleep(_LOOK)
         self.weights.write(given, attributes)
 
@@ -320,7 +315,7 @@ class WorkerGroup:
     def request(self, messages: dict[int, Any]) -> None:
         """Start a call in workers that send several messages before they end it."""
         for worker in messages:
-            if worker in self._tickets:
+            if worker in self._collecting:
                 self.wait({worker})
         self.pool.in_step = False
         for worker, message in messages.items():
@@ -342,32 +337,26 @@ class WorkerGroup:
         """
         try:
             if not self._heard(keep) and self._requested:
-                for worker in self.pool.wait_any(timeout):
-                    if worker not in self._requested:
-                        self.pool.unexpected(worker)
+                self._sleep(timeout)
+                self._look()
                 self._heard(keep)
-        except WorkerError:
-            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
+        except WorkerError as error:
+            self.stop_after(error)
             raise
 
     def _heard(self, keep: Callable[[int, Any], None]) -> bool:
         found = False
         for worker in sorted(self._requested):
-            while worker in self._requested and self.pool.ended(Ticket(worker, None)):
+            while worker in self._requested and self._has_sent(worker):
                 with uninterrupted():
-                    told = self.pool.receive(worker)
-                    keep(worker, told)
-                    if told[0] == "end":
+                    message = self.pool.receive(worker)
+                    keep(worker, message)
+                    if message[0] == "end":
                         self._requested.discard(worker)
                 found = True
         if not self._requested:
             self.pool.in_step = True
         return found
-
-    def interrupt_requests(self) -> None:
-        """End the requests of all workers at their next step; each still sends its last message."""
-        for worker in self._requested:
-            self._flags[worker * PER_WORKER + STOP] = 1
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -376,7 +365,7 @@ class WorkerGroup:
         if self._stopped is not None:
             return
         self._stopped = why
-        self._tickets.clear()
+        self._collecting.clear()
         self._ready.clear()
         self._requested.clear()
         self._finalizer.detach()

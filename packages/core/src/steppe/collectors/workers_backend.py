@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -187,13 +187,13 @@ class WorkersBackend(CollectorBackend):
 
     def reset(self, index: Any, kwargs: dict[str, Any]) -> None:
         self.check_open()
-        self.worker_group.ask_all("reset", kwargs if index is None else {**kwargs, "index": index})
+        self.worker_group.call_all("reset", index, **kwargs)
 
     def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
         self.check_open()
         following = seed
         for worker in range(self.worker_group.n):
-            following = self.worker_group.ask({worker: ("seed", seed, static_seed)})[worker]
+            following = self.worker_group.ask({worker: _call("set_seed", seed, static_seed)})[worker]
             seed = seed if static_seed else following
         return following
 
@@ -211,20 +211,18 @@ class WorkersBackend(CollectorBackend):
         n = self.worker_group.n
         if len(seeds) != n:
             raise SpecError(f"{n} workers need {n} seeds, found {len(seeds)}.")
-        self.worker_group.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
+        self.worker_group.ask({worker: _call("set_seed", seed) for worker, seed in enumerate(seeds)})
 
     def seed_policies(self, seeds: int | Sequence[int]) -> None:
         numbers = arguments.seeds_of(type(self._collector).__name__, "policy_seeds", seeds, self.worker_group.n)
-        self.worker_group.ask({worker: ("seed_policy", number) for worker, number in enumerate(numbers)})
+        self.worker_group.ask({worker: _call("seed_policy", number) for worker, number in enumerate(numbers)})
 
     def policy_has(self, name: str) -> bool:
-        """Whether the policy of the workers has a method of this name."""
-        return name in self.worker_group.reports[0].declarations.methods
+        return name in self.agent_declarations.methods
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of the policy in each worker, and return what they return."""
         self.check_open()
-        return self.worker_group.ask_all("policy", name, args, kwargs)
+        return [result for (result,) in self.worker_group.call_all("call_policy", name, *args, **kwargs)]
 
     def _update_if_asked(self) -> None:
         if self._updates and self._source is not None:
@@ -244,7 +242,7 @@ class WorkersBackend(CollectorBackend):
         if attributes and source is not None:
             check_attributes(source.policy, attributes)
         elif attributes and self._made_by_workers:
-            self._check_attributes(list(attributes))
+            self._check_attributes(attributes)
         elif attributes:
             raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
         if attributes and given is not None:
@@ -254,12 +252,12 @@ class WorkersBackend(CollectorBackend):
         self.worker_group.write_weights(given, attributes)
 
     @exclusive("update_policy_weights_ with attributes=")
-    def _check_attributes(self, names: list[str]) -> None:
-        self.worker_group.check_attributes(names)
+    def _check_attributes(self, names: Iterable[str]) -> None:
+        self.worker_group.ask({0: ("check_attributes", list(names))})
 
     def state_dict(self) -> dict[str, Any]:
         self.check_open()
-        return {f"worker{worker}": state for worker, state in enumerate(self.worker_group.ask_all("state"))}
+        return {f"worker{worker}": state for worker, state in enumerate(self.worker_group.call_all("state_dict"))}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
         self.check_open()
@@ -268,7 +266,8 @@ class WorkersBackend(CollectorBackend):
         found = sorted(key for key in state_dict if key.startswith("worker"))
         if found != sorted(names):
             raise SpecError(f"A state of {n} workers is needed, found {found}.")
-        self.worker_group.ask({worker: ("load", state_dict[name], strict) for worker, name in enumerate(names)})
+        messages = {n: _call("load_state_dict", state_dict[name], strict=strict) for n, name in enumerate(names)}
+        self.worker_group.ask(messages)
         weights = state_dict[names[0]]["policy_state_dict"]
         if weights and self.worker_group.weights.fields:
             self.worker_group.weights.write(weights)
@@ -290,6 +289,11 @@ class WorkersBackend(CollectorBackend):
 
     def abandon(self) -> None:
         self.worker_group.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
+
+
+def _call(method: str, *args: Any, **kwargs: Any) -> tuple[object, ...]:
+    """Return the message that calls a method of a worker's collector."""
+    return "collector", method, args, kwargs
 
 
 def _tasks(
