@@ -11,10 +11,9 @@ from tensordict import TensorDictBase
 from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.collector_backend import CollectorBackend
-from steppe.collectors.delivery import Delivery, Output
+from steppe.collectors.delivery import Delivery
 from steppe.collectors.progress import ProgressLine
 from steppe.collectors.request_form import RequestForm
-from steppe.envs import ExplorationType
 from steppe.errors import ClosedError, StateError, WorkerError
 from steppe.workers import exclusive
 
@@ -34,17 +33,11 @@ class BatchLoop(RequestForm, DataCollectorBase):
     closed: bool = True  # until there is something to close
     requested_frames_per_batch: int
     init_random_frames: int
-    exploration_type: ExplorationType
+    pre_collect_hook: Callable[[], Any] | None
+    replay_buffer: Any
 
-    def _set_up_loop(
-        self, output: Output, *, pre_collect_hook: Callable[[], Any] | None = None, progress_bar: bool = False
-    ) -> None:
-        self._delivery = Delivery(output, self.backend.done_groups)
-        self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, output.hook
-        self.split_trajs, self.postproc = output.split_trajs, output.postproc
-        self.replay_buffer, self.extend_buffer = output.replay_buffer, output.extend_buffer
-        self.trajs_per_batch, self.trajs_per_write = output.trajs_per_batch, output.trajs_per_write
-        self.traj_format, self.reset_at_each_iter = output.traj_format, output.reset_at_each_iter
+    def _set_up_loop(self, delivery: Delivery, *, progress_bar: bool) -> None:
+        self._delivery = delivery
         self._background: Background | None = None
         self._frames = self._iterations = 0
         self._seconds = 0.0

@@ -15,7 +15,7 @@ from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.row_run import RowRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends
 from steppe.collectors.writer import FrameList, FrameWriter, Key, make_writer
-from steppe.envs import DoneGroup, EnvBase, RandomActions, declared_keys, with_written
+from steppe.envs import EnvBase, RandomActions, declared_keys, with_written
 from steppe.specs import CPU, Composite, make_composite_from_td
 
 __all__ = ["BatchMaker"]
@@ -28,7 +28,6 @@ class BatchMaker:
         env: one environment, or a batch ``[*B]``.
         acting: the policy, or random actions.
         agent: steps a policy that declares infos or a recurrent state; None for an ordinary policy.
-        groups: the levels of the data that have done entries, the root first.
         metadata: adds metadata to the steps of a batch.
         steps: T.
         stopped: called after each step; True ends the batch there. None: batches have T steps.
@@ -45,13 +44,12 @@ class BatchMaker:
         env: EnvBase,
         acting: Acting,
         agent: AgentStepper | None,
-        groups: list[DoneGroup],
         metadata: BatchMetadata,
         *,
         steps: int,
         stopped: Callable[[], bool] | None,
     ) -> None:
-        self.env, self._acting, self._agent, self._groups = env, acting, agent, groups
+        self.env, self._acting, self._agent = env, acting, agent
         self._metadata, self._stopped = metadata, stopped
         self.steps = self.steps_of_batch = steps
         self.ids = TrajectoryIds(env.batch_size)
@@ -110,7 +108,7 @@ class BatchMaker:
         rows = torch.zeros(self.env.batch_size, dtype=torch.bool, device=CPU)
         rows[index] = True
         root = self._root.copy()
-        for group in self._groups:
+        for group in self.env.done_groups:
             shape = self.env.full_done_spec[group.key("done")].shape
             mask = rows.reshape(*rows.shape, *[1] * (len(shape) - rows.ndim)).expand(shape)
             root.set(group.key("_reset"), mask.clone().to(root.device))
@@ -255,7 +253,7 @@ class BatchMaker:
 
     def _yielded(self, stored: TensorDictBase) -> TensorDictBase:
         """Number the trajectories of a batch, and return the batch that the caller gets."""
-        ends, steps = row_ends(stored.get("next"), self._groups), self.steps_of_batch
+        ends, steps = row_ends(stored.get("next"), self.env.done_groups), self.steps_of_batch
         ended = int(ends.sum())
         ids = self.ids.advance(ends[..., :steps])
         if ids.shape[-1] < stored.batch_size[-1]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from steppe.envs import DoneGroup, EnvBase
-from steppe.errors import SpecError
+from steppe.envs import EnvBase, truncated_keys
 from steppe.specs import CPU, below_next
+
+if TYPE_CHECKING:
+    from steppe.collectors.engine import Collector
 
 __all__ = ["BatchMetadata"]
 
@@ -16,48 +20,21 @@ class BatchMetadata:
     """Converts the stored steps of a batch to what a collector yields.
 
     Args:
-        name: of the collector, for errors.
+        collector: the collector, whose arguments say what to add to its batches and what to leave out.
         env: the environment that made the steps.
-        groups: the levels of its data that have done entries, the root first.
-        set_truncated: mark the last frame of each row as truncated and done.
-        track_traj_ids: write ``("collector", "traj_ids")``.
-        track_policy_version: write ``"policy_version"`` at the root and below ``"next"`` too.
-        compact_obs: drop the entries below ``"next"`` that equal the root of the next step.
         masks: write ``("collector", "mask")``, because batches may be interrupted.
-        copies: yield a copy that the next batch does not overwrite.
-        storing_device: the device of the batches; None keeps the device of the data.
 
     Raises:
         SpecError: ``set_truncated`` needs a done entry that the environment has not.
     """
 
-    def __init__(
-        self,
-        name: str,
-        env: EnvBase,
-        groups: list[DoneGroup],
-        *,
-        set_truncated: bool,
-        track_traj_ids: bool,
-        track_policy_version: bool,
-        compact_obs: bool,
-        masks: bool,
-        copies: bool,
-        storing_device: torch.device | None,
-    ) -> None:
-        self._traj_ids, self._versions, self._masks = track_traj_ids, track_policy_version, masks
-        self._compact, self._copies, self._device = compact_obs, copies, storing_device
-        self._env = env
-        self._truncated = [
-            (group.key("truncated"), group.key("done")) for group in groups if "truncated" in group.names
-        ]
-        if set_truncated and not self._truncated:
-            raise SpecError(
-                f"{name}: set_truncated=True needs a 'truncated' entry in the done spec, which has "
-                f"{env.done_keys}. Add one with env.add_truncated_keys()."
-            )
-        if not set_truncated:
-            self._truncated = []
+    def __init__(self, collector: Collector, env: EnvBase, *, masks: bool) -> None:
+        self._traj_ids, self._versions = collector.track_traj_ids, collector.track_policy_version
+        self._compact, self._copies = collector.compact_obs, not collector.return_same_td
+        self._device, self._env, self._masks = collector.storing_device, env, masks
+        self._truncated: list[tuple[Any, Any]] = []
+        if collector.set_truncated:
+            self._truncated = truncated_keys(env, type(collector).__name__)
 
     def yielded(
         self,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from steppe.arguments import ignored_argument, unknown_argument
-from steppe.collectors.delivery import Output
 from steppe.envs import EnvBase, next_seed
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.registry import make_env
@@ -18,19 +16,20 @@ from steppe.transforms import StepCounter, TransformedEnv
 __all__ = [
     "IGNORED",
     "asked_between_steps",
-    "check_frames",
+    "check_output",
     "check_slots",
-    "checked_output",
     "frames_of_workers",
     "limit_steps",
     "make",
     "one_for_each",
-    "one_seed",
     "policy_of",
     "seeds_of",
     "take_others",
+    "warn_of_rounding",
     "weights_given",
+    "whole_frames",
     "whole_number",
+    "whole_total",
 ]
 
 #: Arguments of TorchRL that have no effect here: the default value, and what the collector does in any case.
@@ -147,75 +146,82 @@ def whole_number(value: Any) -> int | None:
         return None
 
 
-def check_frames(frames_per_batch: object, total_frames: object, rows: int) -> tuple[int, int, list[str]]:
-    """Return the steps of a batch, the total number of frames (-1: no end), and texts of warnings.
+def whole_frames(frames_per_batch: object) -> int:
+    """Return a number of frames in a batch.
 
     Raises:
-        SpecError: an argument is not a number of frames.
+        SpecError: it is not a whole number >= 1.
     """
-    batch, total = _frames(frames_per_batch, frames_per_batch), _total(total_frames)
-    steps = -(-batch // rows)
-    frames, notes = steps * rows, []
-    if frames != batch:
-        notes.append(f"frames_per_batch={batch} is rounded up to {frames}: {steps} steps of {rows} rows.")
-    if total > 0 and total % frames:
-        whole = -(-total // frames) * frames
-        notes.append(f"total_frames={total} is rounded up to {whole}: whole batches of {frames}.")
-    return steps, total, notes
-
-
-def frames_of_workers(
-    name: str, frames_per_batch: object, total_frames: object, n: int, shard: Callable[[int], int]
-) -> tuple[list[int], int]:
-    """Return the frames per batch of each worker, and the total number of frames (-1: no end).
-
-    Args:
-        name: the collector's class.
-        frames_per_batch: of all workers together, or a list with one number for each.
-        total_frames: of all workers together.
-        n: number of workers.
-        shard: computes a worker's part of a number for all.
-
-    Raises:
-        SpecError: an argument is not a number of frames.
-    """
-    total = _total(total_frames)
-    if not isinstance(frames_per_batch, Sequence):
-        return [shard(_frames(frames_per_batch, frames_per_batch))] * n, total
-    numbers = [_frames(number, frames_per_batch) for number in frames_per_batch]
-    if len(numbers) != n:
-        raise SpecError(f"{name}: frames_per_batch lists {len(numbers)} numbers for {n} workers.")
-    return numbers, total
-
-
-def _frames(number: object, argument: object) -> int:
-    frames = whole_number(number)
+    frames = whole_number(frames_per_batch)
     if frames is None or frames < 1:
-        raise SpecError(f"frames_per_batch is a whole number >= 1, found {argument!r}.")
+        raise SpecError(f"frames_per_batch is a whole number >= 1, found {frames_per_batch!r}.")
     return frames
 
 
-def _total(total_frames: object) -> int:
+def whole_total(total_frames: object) -> int:
+    """Return the total number of frames, negative for no end.
+
+    Raises:
+        SpecError: it is not a whole number.
+    """
     total = -1 if total_frames is None else whole_number(total_frames)
     if total is None:
         raise SpecError(f"total_frames is a whole number, or negative for no end, found {total_frames!r}.")
     return total
 
 
-def checked_output(name: str, settings: Mapping[str, Any], storing_device: torch.device | None) -> Output:
-    """Return the settings for the delivery of batches, checked; ``postproc`` is moved to ``storing_device``.
+def frames_of_workers(name: str, frames_per_batch: object, n: int, *, together: bool) -> list[int]:
+    """Return the frames per batch of each worker, before they are rounded up to whole steps.
+
+    Args:
+        name: the collector's class.
+        frames_per_batch: a number, or a list with one for each worker.
+        n: number of workers.
+        together: a number is that of all workers together; False: that of each.
+
+    Raises:
+        SpecError: an argument is not a number of frames.
+    """
+    if not isinstance(frames_per_batch, Sequence):
+        frames = whole_frames(frames_per_batch)
+        return [-(-frames // n) if together else frames] * n
+    if len(frames_per_batch) != n:
+        raise SpecError(f"{name}: frames_per_batch lists {len(frames_per_batch)} numbers for {n} workers.")
+    return [whole_frames(number) for number in frames_per_batch]
+
+
+def warn_of_rounding(name: str, frames_per_batch: object, total: int, frames: int, parts: str) -> None:
+    """Warn if a batch, or the last one, has more frames than were asked for.
+
+    Args:
+        name: the collector's class.
+        frames_per_batch: its argument.
+        total: frames to collect in all; negative for no end.
+        frames: the frames in a batch.
+        parts: what they are made of.
+    """
+    requested = whole_number(frames_per_batch)
+    if requested is not None and requested != frames:
+        note = f"{name}: frames_per_batch={requested} is rounded up to {frames}: {parts}."
+        warnings.warn(note, stacklevel=3)
+    if total > 0 and total % frames:
+        whole = -(-total // frames) * frames
+        note = f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {frames}."
+        warnings.warn(note, stacklevel=3)
+
+
+def check_output(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse settings for the delivery of batches that contradict each other.
 
     Args:
         name: of the collector, for errors.
         settings: all arguments of its constructor, defaults included.
-        storing_device: the device of the batches.
 
     Raises:
         TypeError: two arguments contradict each other.
         SpecError: an argument has a value that is not allowed.
     """
-    buffer, whole, postproc = settings["replay_buffer"], settings["trajs_per_batch"], settings["postproc"]
-    split, traj_format = settings["split_trajs"], settings["traj_format"]
+    whole, split, traj_format = settings["trajs_per_batch"], settings["split_trajs"], settings["traj_format"]
     if traj_format not in (None, "padded", "cat"):
         raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
     if whole is not None and (whole_number(whole) or 0) < 1:
@@ -226,27 +232,14 @@ def checked_output(name: str, settings: Mapping[str, Any], storing_device: torch
         "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": whole and no_ids,
         "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": whole and split,
         "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not whole,
-        "extend_buffer=False adds steps, without postproc= and split_trajs=": single_steps and (postproc or split),
-        "replay_buffer= keeps what return_same_td=True writes over": buffer is not None and settings["return_same_td"],
+        "extend_buffer=False adds steps, without postproc= and split_trajs=": single_steps
+        and (settings["postproc"] or split),
+        "replay_buffer= keeps what return_same_td=True writes over": settings["replay_buffer"] is not None
+        and settings["return_same_td"],
     }
     for text, applies in contradictions.items():
         if applies:
             raise TypeError(f"{name}: {text}.")
-    if storing_device is not None and hasattr(postproc, "to"):
-        # Modules of torch return themselves, a method of the user's may return nothing.
-        moved = postproc.to(storing_device)
-        postproc = postproc if moved is None else moved
-    return Output(
-        split_trajs=bool(split),
-        postproc=postproc,
-        hook=settings["post_collect_hook"],
-        replay_buffer=buffer,
-        extend_buffer=settings["extend_buffer"],
-        trajs_per_batch=whole,
-        trajs_per_write=settings["trajs_per_write"],
-        traj_format=traj_format or "padded",
-        reset_at_each_iter=bool(settings["reset_at_each_iter"]),
-    )
 
 
 def one_for_each(name: str, argument: str, value: Any, n: int) -> list[Any]:
@@ -300,15 +293,6 @@ def asked_between_steps(name: str, interruptor: object) -> Callable[[], bool] | 
     return stopped
 
 
-def one_seed(name: str, seed: int | None, seeds: int | Sequence[int] | None) -> int | None:
-    """Return the seed of a collector without workers, from ``seed`` or from ``seeds``."""
-    if seeds is None:
-        return seed
-    if seed is not None:
-        raise TypeError(f"{name}: give seed= or seeds=, not both.")
-    return seeds_of(name, "seeds", seeds, 1)[0]
-
-
 def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> list[int]:
     """Return a seed for each worker, from a list or from the first of a chain of seeds.
 
@@ -327,8 +311,6 @@ def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> li
 
 def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:
     """Return the policy, made by ``policy_factory`` if that is passed; None for random actions."""
-    if policy is not None and policy_factory is not None:
-        raise TypeError("Give a policy or a policy_factory, not both.")
     if policy_factory is None:
         return policy
     made = policy_factory()

@@ -21,7 +21,7 @@ class CollectorBackend(ABC):
 
     Attributes:
         frames_per_batch: frames in each batch.
-        total_frames: frames to collect in all, in whole batches; negative for no end.
+        parts_of_batch: what these are made of, for the warning that their number was rounded up.
         iterates: whether the collector may be iterated over without ``frames_per_batch=``.
         done_groups: the levels of the data that have done entries, the root first.
         worker_group: the workers; None in this process.
@@ -30,7 +30,7 @@ class CollectorBackend(ABC):
     """
 
     frames_per_batch: int
-    total_frames: int
+    parts_of_batch: str
     iterates: bool = False
     done_groups: list[DoneGroup]
     worker_group: WorkerGroup | None = None

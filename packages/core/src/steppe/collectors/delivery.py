@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
 
@@ -12,34 +10,10 @@ from steppe.collectors.trajectories import split_trajectories
 from steppe.collectors.whole_trajectories import WholeTrajectories
 from steppe.envs import DoneGroup
 
-__all__ = ["Delivery", "Output"]
+if TYPE_CHECKING:
+    from steppe.collectors.engine import Collector
 
-
-@dataclass(frozen=True)
-class Output:
-    """The settings of a delivery; the arguments of :class:`~steppe.Collector` of the same names say more.
-
-    Attributes:
-        split_trajs: cut each batch into trajectories.
-        postproc: called with each batch; its result is delivered.
-        hook: called with each batch after ``postproc``.
-        replay_buffer: stores each batch; the caller then gets None.
-        extend_buffer: store batches with ``extend``; False stores each step with ``add``.
-        trajs_per_batch: deliver this many whole trajectories; None delivers batches.
-        trajs_per_write: store at most this many trajectories in one call; None stores all that have ended.
-        traj_format: ``"padded"`` or ``"cat"``.
-        reset_at_each_iter: episodes end with their batch.
-    """
-
-    split_trajs: bool = False
-    postproc: Callable[[TensorDictBase], TensorDictBase] | None = None
-    hook: Callable[[TensorDictBase], object] | None = None
-    replay_buffer: Any = None
-    extend_buffer: bool = True
-    trajs_per_batch: int | None = None
-    trajs_per_write: int | None = None
-    traj_format: str = "padded"
-    reset_at_each_iter: bool = False
+__all__ = ["Delivery"]
 
 
 #: The last stage that a batch has completed.
@@ -53,39 +27,38 @@ class Delivery:
     is kept until ``hand_over``. The repeated stage may be a hook or a write of the replay buffer.
 
     Args:
-        output: the settings.
+        settings: the collector, whose arguments of these names say what to do with a batch.
         groups: the levels of the data that have done entries, the root first.
 
     Attributes:
         batch: the batch in delivery and the last stage that it has completed; None between deliveries.
-        output: the settings.
         whole: trajectories that span several batches; None without ``trajs_per_batch``.
     """
 
-    def __init__(self, output: Output, groups: list[DoneGroup]) -> None:
-        self.output = output
+    def __init__(self, settings: Collector, groups: list[DoneGroup]) -> None:
+        self._settings = settings
         self.batch: tuple[TensorDictBase, int] | None = None
         self._stored = 0
-        self.whole = WholeTrajectories(groups) if output.trajs_per_batch is not None else None
+        self.whole = WholeTrajectories(groups) if settings.trajs_per_batch is not None else None
 
     def waiting(self) -> TensorDictBase | None:
         """Return ``trajs_per_batch`` whole trajectories if enough have ended, otherwise None."""
-        whole, number = self.whole, self.output.trajs_per_batch
-        if whole is None or number is None or self.output.replay_buffer is not None or len(whole) < number:
+        whole, number = self.whole, self._settings.trajs_per_batch
+        if whole is None or number is None or self._settings.replay_buffer is not None or len(whole) < number:
             return None
-        return whole.take(number, padded=self.output.traj_format == "padded")
+        return whole.take(number, padded=self._settings.traj_format == "padded")
 
     def processed(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a batch after ``split_trajs``, ``postproc`` and the hook, in this order."""
-        output = self.output
-        if not output.extend_buffer:
+        settings = self._settings
+        if not settings.extend_buffer:
             return batch
-        if output.split_trajs:
+        if settings.split_trajs:
             batch = split_trajectories(batch, prefix="collector")
-        if output.postproc is not None:
-            batch = output.postproc(batch)
-        if output.hook is not None:
-            output.hook(batch)
+        if settings.postproc is not None:
+            batch = settings.postproc(batch)
+        if settings.post_collect_hook is not None:
+            settings.post_collect_hook(batch)
         return batch
 
     @staticmethod
@@ -108,11 +81,11 @@ class Delivery:
         if stage < _CUT and self.whole is not None:
             running, ended = self.whole.with_batch(batch)
             # In one statement, so that Ctrl-C cannot make the next call add the frames of this batch twice.
-            self.whole.state, self.batch = ({} if self.output.reset_at_each_iter else running, ended), (batch, _CUT)
-        if stage < _DELIVERED and self.output.replay_buffer is not None:
+            self.whole.state, self.batch = ({} if self._settings.reset_at_each_iter else running, ended), (batch, _CUT)
+        if stage < _DELIVERED and self._settings.replay_buffer is not None:
             self._store(batch)
             self.batch = batch, _DELIVERED
-        if self.output.replay_buffer is None and self.whole is not None:
+        if self._settings.replay_buffer is None and self.whole is not None:
             self.batch = None
             return False
         return True
@@ -121,17 +94,17 @@ class Delivery:
         """Return the batch for the caller and end its delivery; None if a replay buffer has stored it."""
         assert self.batch is not None
         (batch, _), self.batch = self.batch, None
-        return batch if self.output.replay_buffer is None else None
+        return batch if self._settings.replay_buffer is None else None
 
     def _store(self, batch: TensorDictBase) -> None:
         """Store a batch, or the trajectories that have ended, in the replay buffer."""
-        buffer = self.output.replay_buffer
+        buffer = self._settings.replay_buffer
         if self.whole is not None:
             while len(self.whole):
-                number = len(self.whole) if self.output.trajs_per_write is None else self.output.trajs_per_write
+                number = len(self.whole) if self._settings.trajs_per_write is None else self._settings.trajs_per_write
                 buffer.extend(self.whole.first(number, padded=False))
                 self.whole.forget_first(number)
-        elif self.output.extend_buffer:
+        elif self._settings.extend_buffer:
             buffer.extend(batch)
         else:
             for frame in batch.unbind(-1)[self._stored :]:

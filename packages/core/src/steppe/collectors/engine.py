@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.batch_loop import BatchLoop
 from steppe.collectors.collector_backend import CollectorBackend
+from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.schedules import Lockstep, Schedule
 from steppe.collectors.trajectories import split_trajectories
@@ -214,7 +215,7 @@ class Collector(BatchLoop):
         default = None if makers is not None or device is None else device
         stored = storing_device if storing_device is not None else default
         self.storing_device = None if stored is None else torch.device(stored)
-        output = arguments.checked_output(name, given, self.storing_device)
+        arguments.check_output(name, given)
         if seed is not None and seeds is not None:
             raise TypeError(f"{name}: give seed= or seeds=, not both.")
         if policy is not None and policy_factory is not None:
@@ -222,7 +223,9 @@ class Collector(BatchLoop):
         self.in_use = InUse(name)
         self.interruptor = interruptor
         self.exploration_type = exploration_type or ExplorationType.RANDOM
-        self.init_random_frames = max(arguments.whole_number(init_random_frames or 0) or 0, 0)
+        self.total_frames = arguments.whole_total(total_frames)
+        acts_at_random = policy is None and policy_factory is None
+        self.init_random_frames = 0 if acts_at_random else arguments.whole_number(init_random_frames or 0) or 0
         self.max_frames_per_traj = max(arguments.whole_number(max_frames_per_traj or 0) or 0, 0)
         self.reset_when_done, self.set_truncated = True, set_truncated
         self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
@@ -231,6 +234,16 @@ class Collector(BatchLoop):
         self.max_steps, self.auto_reset = max_steps, auto_reset
         self.store_agent_state, self.compact = store_agent_state, compact
         self.preemptive_threshold = 1.0 if preemptive_threshold is None else preemptive_threshold
+        move: Any = getattr(postproc, "to", None)
+        if self.storing_device is not None and move is not None:
+            # Modules of torch return themselves, a method of the user's may return nothing.
+            moved = move(self.storing_device)
+            postproc = postproc if moved is None else moved
+        self.split_trajs, self.postproc = bool(split_trajs), postproc
+        self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, post_collect_hook
+        self.replay_buffer, self.extend_buffer = replay_buffer, extend_buffer
+        self.trajs_per_batch, self.trajs_per_write = trajs_per_batch, trajs_per_write
+        self.traj_format, self.reset_at_each_iter = traj_format or "padded", bool(reset_at_each_iter)
         self.device, self.policy_device = device, device if policy_device is None else policy_device
         self.backend: CollectorBackend
         if makers is None:
@@ -238,11 +251,12 @@ class Collector(BatchLoop):
             self.backend = LocalBackend(self, create_env_fn, acts, given)
         else:
             self.backend = WorkersBackend(self, makers, given)
-            self.init_random_frames = self.backend.init_random_frames
         try:
-            self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
-            self.total_frames = self.backend.total_frames
-            self._set_up_loop(output, pre_collect_hook=pre_collect_hook, progress_bar=progress_bar)
+            frames = self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
+            if self.backend.iterates:
+                parts = self.backend.parts_of_batch
+                arguments.warn_of_rounding(name, frames_per_batch, self.total_frames, frames, parts)
+            self._set_up_loop(Delivery(self, self.backend.done_groups), progress_bar=progress_bar)
             self.closed = False
             if seeds is not None:
                 self.backend.set_seeds(seeds)

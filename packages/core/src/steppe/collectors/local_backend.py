@@ -18,7 +18,7 @@ from steppe.collectors.batch_maker import BatchMaker
 from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
-from steppe.envs import EnvBase, done_groups, set_exploration_type
+from steppe.envs import EnvBase, set_exploration_type
 from steppe.errors import ClosedError, NotSupported
 from steppe.specs import Composite
 from steppe.transforms import transforms_for_policy
@@ -47,29 +47,16 @@ class LocalBackend(CollectorBackend):
     def __init__(self, collector: Collector, create_env_fn: Any, policy: Any, given: Mapping[str, Any]) -> None:
         name = type(collector).__name__
         self._collector, self.in_use = collector, collector.in_use
-        steps_asked = given["frames_per_batch"]
-        self.iterates = steps_asked is not None
-        steps_asked = 1 if steps_asked is None else steps_asked
-        arguments.check_frames(steps_asked, given["total_frames"], 1)
+        self.iterates = given["frames_per_batch"] is not None
+        frames = arguments.whole_frames(given["frames_per_batch"]) if self.iterates else 1
         made, own = arguments.make(create_env_fn, given["create_env_kwargs"], name)
         self._made = made if own else None
         try:
             env = self.env = _prepared(arguments.limit_steps(made, given["max_frames_per_traj"]), policy, given)
             env.register_collector(collector)
-            groups = self.done_groups = done_groups(env.full_done_spec)
+            groups = self.done_groups = env.done_groups
             stopped = arguments.asked_between_steps(name, given["interruptor"])
-            metadata = BatchMetadata(
-                name,
-                env,
-                groups,
-                set_truncated=given["set_truncated"],
-                track_traj_ids=given["track_traj_ids"],
-                track_policy_version=given["track_policy_version"],
-                compact_obs=given["compact_obs"],
-                masks=stopped is not None,
-                copies=not given["return_same_td"],
-                storing_device=collector.storing_device,
-            )
+            metadata = BatchMetadata(collector, env, masks=stopped is not None)
             device, trusted = _device(given["policy_device"], given["device"]), bool(given["trust_policy"])
             acting = self._acting = Acting(name, env, policy, device=device, trusted=trusted)
             acting.compile(given["compile_policy"], given["cudagraph_policy"])
@@ -77,11 +64,10 @@ class LocalBackend(CollectorBackend):
                 policy.register_collector(collector)
             keeps_states = given["store_agent_state"] == "all"
             agent = agent_stepper(name, env, acting.policy, groups, keeps_states=keeps_states)
-            steps, self.total_frames, notes = arguments.check_frames(steps_asked, given["total_frames"], env.numel())
-            for note in notes if self.iterates else ():
-                warnings.warn(f"{name}: {note}", stacklevel=3)
-            self.frames_per_batch = steps * env.numel()
-            self.batches = BatchMaker(env, acting, agent, groups, metadata, steps=steps, stopped=stopped)
+            rows = env.numel()
+            steps = -(-frames // rows)
+            self.frames_per_batch, self.parts_of_batch = steps * rows, f"{steps} steps of {rows} rows"
+            self.batches = BatchMaker(env, acting, agent, metadata, steps=steps, stopped=stopped)
             self.sole_use = SoleUse(env)
         except BaseException:
             self.abandon()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,25 +67,18 @@ class WorkersBackend(CollectorBackend):
         policy, factory = given["policy"], given["policy_factory"]
         if given["num_threads"] is not None:
             ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
-        lockstep = collector.schedule is not Continuous
         wanted = _FRAMES if given["frames_per_batch"] is None else given["frames_per_batch"]
-
-        def of_one(frames: int) -> int:
-            return -(-frames // n) if lockstep else frames
-
-        frames, total = arguments.frames_of_workers(name, wanted, given["total_frames"], n, of_one)
-        threshold = 1.0 if given["preemptive_threshold"] is None else float(given["preemptive_threshold"])
+        frames = arguments.frames_of_workers(name, wanted, n, together=collector.schedule is not Continuous)
+        threshold = float(collector.preemptive_threshold)
         if not 0.0 <= threshold <= 1.0:
             raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
-        self._source = policy
         self._source_policy = None if policy is None else SourcePolicy(policy, name)
         self._made_by_workers = factory is not None
-        if given["update_at_each_batch"] and self._made_by_workers:
+        if collector.update_at_each_batch and self._made_by_workers:
             raise PolicyError(
                 f"{name}: update_at_each_batch=True takes over the weights of policy=, and policy_factory= makes one "
                 "in each worker: call update_policy_weights_(policy) instead."
             )
-        self._updates = bool(given["update_at_each_batch"])
         tasks = _tasks(name, makers, frames, given, interruptible=threshold < 1.0)
         self.worker_group = WorkerGroup(
             tasks,
@@ -97,12 +89,12 @@ class WorkersBackend(CollectorBackend):
             method=given["start_method"],
         )
         try:
-            self._read_reports(name, threshold, total, given)
+            self._read_reports(name, threshold, given)
         except BaseException:
             self.abandon()
             raise
 
-    def _read_reports(self, name: str, threshold: float, total: int, given: Mapping[str, Any]) -> None:
+    def _read_reports(self, name: str, threshold: float, given: Mapping[str, Any]) -> None:
         """Set what is known once the workers have made their environments."""
         collector, reports = self._collector, self.worker_group.reports
         sizes = {report.batch_size for report in reports}
@@ -113,13 +105,10 @@ class WorkersBackend(CollectorBackend):
             name, given["slot_len"], given["num_slots"], len(reports) * rows.numel()
         )
         self.frames_per_worker = [report.frames for report in reports]
-        self.init_random_frames = (
-            collector.init_random_frames if self._source is not None or self._made_by_workers else 0
-        )
         schedule_of = (self.worker_group, self.frames_per_worker, rows, self._update_if_asked)
         self._schedule: Schedule
         if collector.schedule is Continuous:
-            self._schedule = Continuous(*schedule_of, init_random_frames=self.init_random_frames)
+            self._schedule = Continuous(*schedule_of, init_random_frames=collector.init_random_frames)
         else:
             # A collector without a schedule of its own has the environments of all workers as its rows.
             joined = collector.cat_results if collector.schedule is Lockstep else (0 if rows else "stack")
@@ -132,20 +121,7 @@ class WorkersBackend(CollectorBackend):
             )
         self.frames_per_batch = self._schedule.frames_per_batch
         self.iterates = collector.schedule is not None or given["frames_per_batch"] is not None
-        asked = arguments.whole_number(given["frames_per_batch"])
-        if asked is not None and asked != self.frames_per_batch:
-            warnings.warn(
-                f"{name}: frames_per_batch={asked} is rounded up to {self.frames_per_batch}: "
-                f"{self.frames_per_worker} frames of {len(reports)} workers.",
-                stacklevel=4,
-            )
-        self.total_frames = total
-        if total > 0 and total % self.frames_per_batch:
-            whole = -(-total // self.frames_per_batch) * self.frames_per_batch
-            warnings.warn(
-                f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {self.frames_per_batch}.",
-                stacklevel=4,
-            )
+        self.parts_of_batch = f"{self.frames_per_worker} frames of {len(reports)} workers"
         self.done_groups = done_groups(reports[0].full_done_spec)
 
     # -- what the collector and steppe-agents read ----------------------------------------------------------------
@@ -225,7 +201,7 @@ class WorkersBackend(CollectorBackend):
         return [result for (result,) in self.worker_group.call_all("call_policy", name, *args, **kwargs)]
 
     def _update_if_asked(self) -> None:
-        if self._updates and self._source is not None:
+        if self._collector.update_at_each_batch and self._source_policy is not None:
             self._collector.update_policy_weights_()
 
     def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:

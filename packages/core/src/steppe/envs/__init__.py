@@ -44,7 +44,7 @@ from steppe.envs.array.write_row import as_flag, as_numbers, name_place, write_r
 from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.spec_check import check_env_specs
-from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated
+from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated, truncated_keys
 from steppe.envs.env_info import env_info_values, native_info
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
@@ -135,6 +135,7 @@ __all__ = [
     "step_mdp",
     "system_seed",
     "terminated_or_truncated",
+    "truncated_keys",
     "with_written",
     "without_private",
     "write_begun",

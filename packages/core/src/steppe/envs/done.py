@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -17,6 +17,9 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite
 from steppe.storage import entries
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
 
 __all__ = [
     "DoneGroup",
@@ -29,6 +32,7 @@ __all__ = [
     "reset_mask",
     "rows_ended",
     "terminated_or_truncated",
+    "truncated_keys",
 ]
 
 _NAMES = ("done", "terminated", "truncated")
@@ -62,6 +66,25 @@ class DoneGroup:
     def reset_key(self) -> Any:
         """The key of the reset mask of this level."""
         return self.key("_reset")
+
+
+def truncated_keys(env: EnvBase, user: str) -> list[tuple[Any, Any]]:
+    """Return the truncated and the done key of each level that has both, for the argument ``set_truncated=True``.
+
+    Args:
+        env: the environment.
+        user: what has the argument, for the error.
+
+    Raises:
+        SpecError: no level has a truncated entry.
+    """
+    keys = [(group.key("truncated"), group.key("done")) for group in env.done_groups if "truncated" in group.names]
+    if not keys:
+        raise SpecError(
+            f"{user}: set_truncated=True needs a 'truncated' entry in the done spec, which has {env.done_keys}. Add "
+            "one with env.add_truncated_keys()."
+        )
+    return keys
 
 
 def done_groups(spec: Composite, prefix: tuple[str, ...] = ()) -> list[DoneGroup]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.done import any_done, rows_ended
+from steppe.envs.done import any_done, rows_ended, truncated_keys
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, without_private
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import ActionWriter, RandomActions
@@ -70,16 +70,6 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
         raise TypeError("rollout: auto_reset=False needs tensordict=, the data to start from.")
     else:
         start = env.maybe_reset(start)
-    truncated_keys = []
-    if given["set_truncated"]:
-        truncated_keys = [
-            (group.key("truncated"), group.key("done")) for group in env.done_groups if "truncated" in group.names
-        ]
-        if not truncated_keys:
-            raise SpecError(
-                "rollout: set_truncated=True needs a 'truncated' entry in the done spec, which has "
-                f"{env.done_keys}. Add one with env.add_truncated_keys()."
-            )
     storing = given["storing_device"]
     return RolloutPlan(
         max_steps=max_steps,
@@ -95,7 +85,7 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
         storing_device=torch.device(storing) if storing is not None else None,
         policy_device=_policy_device(policy) if given["auto_cast_to_device"] else None,
         batch_dims=start.batch_dims,
-        truncated_keys=truncated_keys,
+        truncated_keys=truncated_keys(env, "rollout") if given["set_truncated"] else [],
         declared=declared_keys(env, policy),
     )
 
