@@ -135,9 +135,9 @@ def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.Mo
     monkeypatch.setattr(whole_trajectories, "_concatenated", interrupts)
     for batch in given:
         try:
-            whole.add(batch)
+            whole.state = whole.with_batch(batch)
         except KeyboardInterrupt:
-            whole.add(batch)
+            whole.state = whole.with_batch(batch)
     assert left[0] < 0
     data = whole.take(len(whole), padded=False)
     for counts in frames_by_trajectory([data]).values():

@@ -58,11 +58,13 @@ class AgentDeclarations:
 
 
 class AgentStepper(Protocol):
-    """Steps a policy that declares infos or a state: ``steppe_agents.AgentSteps``, which documents each method."""
+    """Steps a policy that declares infos or a state: ``steppe_agents.AgentSteps``, which documents each method.
 
-    @property
-    def infos(self) -> TensorDictBase | None:
-        """The ``agent_info`` of all rows ``[*B]``, or None."""
+    Attributes:
+        infos: the ``agent_info`` of all rows ``[*B]``, or None.
+    """
+
+    infos: TensorDictBase | None
 
     def begin(self, root: TensorDictBase, rows: torch.Tensor | None = None) -> TensorDictBase:
         """Add infos and initial states to a root after a reset."""

@@ -79,7 +79,7 @@ class BatchMaker:
             begun: how many trajectories have numbers already; new ones continue from there.
         """
         self.ids.begun = begun
-        self.ids.begin_all()
+        self.ids.begin()
         self.forget_root()
         self._fresh = True
 
@@ -121,7 +121,7 @@ class BatchMaker:
 
     def _begin(self, kwargs: dict[str, Any] | None = None) -> TensorDictBase:
         if not self._fresh:
-            self.ids.begin_all()
+            self.ids.begin()
         self._fresh = False
         root = self.env.reset(**(kwargs or {}))
         return root if self._agent is None else self._agent.begin(root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -117,8 +117,11 @@ class CollectorBackend(ABC):
         """
 
     @abstractmethod
-    def shutdown(self, timeout: float | None, close_env: bool, raise_on_error: bool) -> None:
+    def shutdown(self, timeout: float, close_env: bool) -> None:
         """Release everything; see ``Collector.shutdown``."""
+
+    #: Ends the wait of another thread for a batch; None if nothing can.
+    kill: Callable[[], None] | None = None
 
     @abstractmethod
     def abandon(self) -> None:

@@ -20,7 +20,7 @@ from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_factory
-from steppe.workers import InUse, exclusive
+from steppe.workers import SHUTDOWN_TIMEOUT, InUse, exclusive
 
 __all__ = ["Collector"]
 
@@ -559,9 +559,22 @@ class Collector(BatchLoop):
             StateError: another thread uses the environment of this process and does not come back within ``timeout``,
                 or 5 s.
         """
-        backend = self.__dict__.get("backend")  # the constructor may have failed before it was made
-        if backend is not None:
-            backend.shutdown(timeout, close_env, raise_on_error)
+        if self.closed:
+            return
+        backend, wait = self.backend, SHUTDOWN_TIMEOUT if timeout is None else timeout
+        try:
+            try:
+                self.end_background(timeout)
+            finally:
+                self.closed = True
+                with self.in_use.alone("shutdown", wait, force=backend.kill) as alone:
+                    if not alone and backend.kill is None:
+                        self.closed = False
+                        self.in_use.check("shutdown")
+                    backend.shutdown(wait, close_env)
+        except Exception:
+            if raise_on_error:
+                raise
 
 
 def _check_backend(name: str, given: Mapping[str, Any], schedule: type[Schedule] | None, makers: Any) -> None:

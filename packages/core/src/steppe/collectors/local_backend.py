@@ -22,7 +22,7 @@ from steppe.envs import EnvBase, set_exploration_type
 from steppe.errors import ClosedError, NotSupported
 from steppe.specs import Composite
 from steppe.transforms import transforms_for_policy
-from steppe.workers import SHUTDOWN_TIMEOUT, exclusive
+from steppe.workers import exclusive
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
@@ -102,16 +102,6 @@ class LocalBackend(CollectorBackend):
         # A worker has the version of its caller.
         self._acting.version = version
 
-    @property
-    def steps_of_batch(self) -> int:
-        """Steps of the batch that was collected last."""
-        return self.batches.steps_of_batch
-
-    @property
-    def holds_first_step(self) -> bool:
-        """Whether the first step of the next batch has been taken."""
-        return self.batches.holds_first_step
-
     def acting(self) -> AbstractContextManager[Any]:
         """Return the context in which a request lets the policy act; the next batch then begins new episodes."""
         self.batches.forget_root()
@@ -140,7 +130,7 @@ class LocalBackend(CollectorBackend):
         except BaseException:
             self.batches.forget_root()
             raise
-        return batch, self.steps_of_batch * self.env.numel()
+        return batch, self.batches.steps_of_batch * self.env.numel()
 
     def _begin_anew_if_used(self, *, goes_on: bool = True) -> None:
         """Drop the running episodes if others have used the environment since the last batch.
@@ -196,11 +186,7 @@ class LocalBackend(CollectorBackend):
         self.set_seed(arguments.seeds_of(type(self._collector).__name__, "seeds", seeds, 1)[0], False)
 
     def seed_policies(self, seeds: int | Sequence[int]) -> None:
-        self.seed_policy(arguments.seeds_of(type(self._collector).__name__, "policy_seeds", seeds, 1)[0])
-
-    def seed_policy(self, seed: int) -> None:
-        """Seed the random numbers that the policy draws."""
-        self._acting.seed(seed)
+        self._acting.seed(arguments.seeds_of(type(self._collector).__name__, "policy_seeds", seeds, 1)[0])
 
     def policy_has(self, name: str) -> bool:
         return callable(getattr(self.policy, name, None))
@@ -233,26 +219,11 @@ class LocalBackend(CollectorBackend):
         self.batches.episodes = state_dict.get("episodes", 0)
         self.batches.forget_episodes(state_dict.get("trajectories", 0))
 
-    def shutdown(self, timeout: float | None, close_env: bool, raise_on_error: bool) -> None:
-        collector = self._collector
-        if collector.closed:
-            return
-        try:
-            try:
-                collector.end_background(timeout)
-            finally:
-                collector.closed = True
-                with self.in_use.alone("shutdown", SHUTDOWN_TIMEOUT if timeout is None else timeout) as alone:
-                    if not alone:
-                        collector.closed = False
-                        self.in_use.check("shutdown")
-                    self.batches.close()
-                    self._acting.draw_anew()
-                    if close_env:
-                        self.env.close(raise_if_closed=False)
-        except Exception:
-            if raise_on_error:
-                raise
+    def shutdown(self, timeout: float, close_env: bool) -> None:
+        self.batches.close()
+        self._acting.draw_anew()
+        if close_env:
+            self.env.close(raise_if_closed=False)
 
     def abandon(self) -> None:
         if self._made is not None:

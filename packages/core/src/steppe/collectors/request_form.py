@@ -23,14 +23,8 @@ class RequestEngine(Protocol):
     """
 
     job: Any
-
-    @property
-    def n_lanes(self) -> int:
-        """See the class."""
-
-    @property
-    def n_live(self) -> int:
-        """See the class."""
+    n_lanes: int
+    n_live: int
 
     def execute(self, n_episodes: int | None, agent_info: Any, env_info: Any, n_steps: int | None) -> Any:
         """See :meth:`RequestForm.execute`."""

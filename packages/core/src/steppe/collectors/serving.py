@@ -145,7 +145,7 @@ class WorkerLink:
 
     def _batch(self, random: bool) -> tuple[TensorDictBase | None, int]:
         """Collect a batch; return it, None if it is in shared memory, and how many steps it has."""
-        batch, steps = self._collected(random), self.backend.steps_of_batch
+        batch, steps = self._collected(random), self.backend.batches.steps_of_batch
         if self._row is None or random:
             return batch.clone(), steps
         for key, target in self._row.items():
@@ -179,8 +179,8 @@ class WorkerLink:
         self.flags[HAS_WEIGHTS] = 1
 
     def _collected(self, random: bool) -> TensorDictBase:
-        if not self.backend.holds_first_step:  # all steps of a batch are made with the weights of its first step
-            self.take_weights()
+        if not self.backend.batches.holds_first_step:
+            self.take_weights()  # all steps of a batch are made with the weights of its first step
         if self.task.interruptible:
             self.flags[PROGRESS] = 0
         batch = self.collector.counted(random=random)

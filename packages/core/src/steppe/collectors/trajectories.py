@@ -11,12 +11,11 @@ from tensordict import (
     TensorDictBase,
     is_non_tensor,
     is_tensor_collection,
-    unravel_key,
 )
 
 from steppe.envs import DoneGroup
 from steppe.errors import SpecError
-from steppe.specs import CPU
+from steppe.specs import CPU, as_path
 from steppe.storage import build_td
 
 __all__ = ["TrajectoryIds", "row_ends", "scatter", "split_trajectories"]
@@ -36,14 +35,9 @@ class TrajectoryIds:
         self._current = torch.arange(batch_size.numel(), device=CPU)
         self.begun = batch_size.numel()
 
-    def begin_all(self) -> None:
-        """Begin a new trajectory in each row."""
-        begun = self.begun + len(self._current)
-        self._current, self.begun = torch.arange(self.begun, begun, device=CPU), begun
-
-    def begin(self, rows: torch.Tensor) -> list[int]:
-        """Begin a new trajectory in the rows of a mask ``[*B]``; return the ids of the trajectories that it ends."""
-        at = rows.reshape(-1).nonzero().squeeze(-1)
+    def begin(self, rows: torch.Tensor | None = None) -> list[int]:
+        """Begin a new trajectory in the rows of a mask ``[*B]``, or in all; return the ids of those that it ends."""
+        at = torch.arange(len(self._current), device=CPU) if rows is None else rows.reshape(-1).nonzero().squeeze(-1)
         replaced: list[int] = self._current[at].tolist()
         current, begun = self._current.clone(), self.begun + len(at)
         current[at] = torch.arange(self.begun, begun, device=current.device)
@@ -157,23 +151,18 @@ def split_trajectories(
 def _ids_key(data: TensorDictBase, prefix: NestedKey | None, key: NestedKey | None) -> tuple[str, ...]:
     """Return the key of the ids, or the key that new ids get."""
     if key is not None:
-        return _path(key)
+        return as_path(key)
     if prefix is not None:
-        return (*_path(prefix), "traj_ids")
+        return (*as_path(prefix), "traj_ids")
     nested = "collector" in data.keys()
     if nested and "traj_ids" in data.keys() and data.get(("collector", "traj_ids"), None) is None:
         nested = False
     return ("collector", "traj_ids") if nested else ("traj_ids",)
 
 
-def _path(key: NestedKey) -> tuple[str, ...]:
-    flat: str | tuple[str, ...] = unravel_key(key)  # type: ignore[no-untyped-call]
-    return (flat,) if isinstance(flat, str) else flat
-
-
 def _done(data: TensorDictBase, key: NestedKey | None, ids_key: tuple[str, ...]) -> torch.Tensor:
     """Return the done entry ``[*B, T]`` of data without ids."""
-    path = ("next", *_path("done" if key is None else key))
+    path = ("next", *as_path("done" if key is None else key))
     done = data.get(path, None)
     if done is None:
         raise SpecError(

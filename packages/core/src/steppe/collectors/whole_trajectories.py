@@ -35,12 +35,11 @@ class WholeTrajectories:
         """Return the number of trajectories that have ended and were not taken."""
         return len(self.state[1])
 
-    def add(self, batch: TensorDictBase) -> None:
-        """Add frames ``[*B, T]`` with ``("collector", "traj_ids")``. Those that end together are sorted by id."""
-        self.state = self.with_batch(batch)
-
     def with_batch(self, batch: TensorDictBase) -> _State:
-        """Return the state that :meth:`add` would assign."""
+        """Return the state after frames ``[*B, T]`` with ``("collector", "traj_ids")``.
+
+        Trajectories that end together are sorted by id.
+        """
         running, ended = {number: list(segments) for number, segments in self.state[0].items()}, list(self.state[1])
         flat = batch.reshape(-1)
         earlier = next((segment for segments in (*running.values(), ended) for segment in segments), None)

@@ -21,7 +21,7 @@ from steppe.collectors.worker_messages import WorkerTask
 from steppe.envs import done_groups, next_seed
 from steppe.errors import PolicyError, SpecError
 from steppe.specs import Composite
-from steppe.workers import AFTER_AN_ERROR, SHUTDOWN_TIMEOUT, SHUTDOWN_TIMEOUT_AFTER_FAILURE, exclusive
+from steppe.workers import AFTER_AN_ERROR, SHUTDOWN_TIMEOUT_AFTER_FAILURE, exclusive
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
@@ -249,19 +249,11 @@ class WorkersBackend(CollectorBackend):
             self.worker_group.weights.write(weights)
         self._schedule.begin_at(frames)
 
-    def shutdown(self, timeout: float | None, close_env: bool, raise_on_error: bool) -> None:
-        collector = self._collector
-        running, collector.closed = not collector.closed, True
-        try:
-            if running:
-                collector.end_background(timeout)
-        except Exception:
-            if raise_on_error:
-                raise
-        finally:
-            timeout = SHUTDOWN_TIMEOUT if timeout is None else timeout
-            with self.in_use.alone("shutdown", timeout, force=self.worker_group.pool.kill):
-                self.worker_group.stop(timeout)
+    def kill(self) -> None:
+        self.worker_group.pool.kill()
+
+    def shutdown(self, timeout: float, close_env: bool) -> None:
+        self.worker_group.stop(timeout)
 
     def abandon(self) -> None:
         self.worker_group.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
