@@ -225,7 +225,8 @@ class Collector(BatchLoop):
         self.exploration_type = exploration_type or ExplorationType.RANDOM
         self.total_frames = arguments.whole_total(total_frames)
         acts_at_random = policy is None and policy_factory is None
-        self.init_random_frames = 0 if acts_at_random else arguments.whole_number(init_random_frames or 0) or 0
+        random_frames = 0 if acts_at_random else arguments.whole_number(init_random_frames or 0) or 0
+        self.init_random_frames = max(random_frames, 0)
         self.max_frames_per_traj = max(arguments.whole_number(max_frames_per_traj or 0) or 0, 0)
         self.reset_when_done, self.set_truncated = True, set_truncated
         self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from tensordict import TensorDictBase
@@ -15,6 +15,9 @@ from steppe.collectors.worker_group import WorkerGroup
 from steppe.envs import stack_frames
 from steppe.errors import SpecError
 
+if TYPE_CHECKING:
+    from steppe.collectors.engine import Collector
+
 __all__ = ["Continuous", "Lockstep", "Schedule"]
 
 
@@ -22,21 +25,23 @@ class Schedule(ABC):
     """Decides when workers begin batches, and what a batch of the collector is made of.
 
     Args:
-        group: the workers.
+        collector: the collector, whose arguments this follows.
+        group: its workers.
+        update: called before a worker begins a batch, to take over the weights of the caller's policy.
+
+    Attributes:
+        frames_per_batch: frames in a batch of the collector.
         frames_per_worker: frames in a batch of each worker.
         rows: the batch size of the environment of a worker.
-        update: called before a worker begins a batch, to take over the weights of the caller's policy.
+        begun: how many frames are in the batches that workers have begun, where batches are begun one by one.
     """
 
-    def __init__(
-        self, group: WorkerGroup, frames_per_worker: list[int], rows: torch.Size, update: Callable[[], None]
-    ) -> None:
-        self.group, self.frames_per_worker, self.rows, self.update = group, frames_per_worker, rows, update
+    frames_per_batch: int
 
-    @property
-    @abstractmethod
-    def frames_per_batch(self) -> int:
-        """Frames in a batch of the collector."""
+    def __init__(self, collector: Collector, group: WorkerGroup, update: Callable[[], None]) -> None:
+        self.group, self.update, self.begun = group, update, 0
+        self.frames_per_worker = [report.frames for report in group.reports]
+        self.rows = torch.Size(group.reports[0].batch_size)
 
     @abstractmethod
     def collect(self, random: bool, *, lost: Callable[[], None]) -> tuple[TensorDictBase, int]:
@@ -50,41 +55,22 @@ class Schedule(ABC):
             The batch and its number of frames.
         """
 
-    @abstractmethod
-    def begin_at(self, frames: int) -> None:
-        """Continue as if this many frames had been collected."""
-
 
 class Lockstep(Schedule):
-    """Delivers a batch when all workers have theirs, and lets them wait: all data is made with the newest weights.
+    """Delivers a batch when all workers have theirs, and lets them wait: all data is made with the newest weights."""
 
-    Args:
-        *args: see :class:`Schedule`.
-        name: of the collector, for errors.
-        cat_results: ``"stack"``, 0 or -1: how the batches of the workers are put together.
-        preemptive_threshold: the part of the workers that must have their batch; the others then end theirs.
-        same_storage: deliver the shared memory itself where that is possible.
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        name: str,
-        cat_results: str | int,
-        preemptive_threshold: float,
-        same_storage: bool,
-    ) -> None:
-        super().__init__(*args)
-        self._cat_results, self._threshold, self._same_storage = cat_results, preemptive_threshold, same_storage
-        if len(set(self.frames_per_worker)) > 1 and (cat_results == "stack" or (cat_results == 0 and self.rows)):
+    def __init__(self, collector: Collector, group: WorkerGroup, update: Callable[[], None]) -> None:
+        super().__init__(collector, group, update)
+        self.frames_per_batch = sum(self.frames_per_worker)
+        self._threshold, self._same_storage = float(collector.preemptive_threshold), collector.return_same_td
+        # A collector without a schedule of its own has the environments of all workers as its rows.
+        by_rows: str | int = 0 if self.rows else "stack"
+        joined = self._cat_results = by_rows if collector.schedule is None else collector.cat_results
+        if len(set(self.frames_per_worker)) > 1 and (joined == "stack" or (joined == 0 and self.rows)):
             raise SpecError(
-                f"{name}: batches of {self.frames_per_worker} frames cannot be put together with "
-                f"cat_results={cat_results!r}: take -1."
+                f"{type(collector).__name__}: batches of {self.frames_per_worker} frames cannot be put together with "
+                f"cat_results={joined!r}: take -1."
             )
-
-    @property
-    def frames_per_batch(self) -> int:
-        return sum(self.frames_per_worker)
 
     def collect(self, random: bool, *, lost: Callable[[], None]) -> tuple[TensorDictBase, int]:
         self.update()
@@ -112,26 +98,15 @@ class Lockstep(Schedule):
             batches = [batch[..., :count] for batch, count in zip(batches, steps, strict=True)]
         return _named(_joined(batches, -1 if along_time else 0)), frames
 
-    def begin_at(self, frames: int) -> None:
-        pass  # the collector counts
-
 
 class Continuous(Schedule):
-    """Delivers the batch of whichever worker has one, and lets that worker continue at once.
+    """Delivers the batch of whichever worker has one, and lets that worker continue at once."""
 
-    Args:
-        *args: see :class:`Schedule`.
-        init_random_frames: how many of the first frames take random actions.
-    """
-
-    def __init__(self, *args: Any, init_random_frames: int) -> None:
-        super().__init__(*args)
-        self._init_random_frames = init_random_frames
-        self._next_worker = self._begun = 0
-
-    @property
-    def frames_per_batch(self) -> int:
-        return max(self.frames_per_worker)
+    def __init__(self, collector: Collector, group: WorkerGroup, update: Callable[[], None]) -> None:
+        super().__init__(collector, group, update)
+        self.frames_per_batch = max(self.frames_per_worker)
+        self._init_random_frames = collector.init_random_frames
+        self._next_worker = 0
 
     def collect(self, random: bool, *, lost: Callable[[], None]) -> tuple[TensorDictBase, int]:
         group = self.group
@@ -150,11 +125,8 @@ class Continuous(Schedule):
     def _begin(self, workers: Iterable[int]) -> None:
         """Let the idle ones of some workers begin a batch. Frames count from when they are begun, not delivered."""
         for worker in set(workers) - self.group.at_work:
-            self.group.begin([worker], random=self._begun < self._init_random_frames)
-            self._begun += self.frames_per_worker[worker]
-
-    def begin_at(self, frames: int) -> None:
-        self._begun = frames
+            self.group.begin([worker], random=self.begun < self._init_random_frames)
+            self.begun += self.frames_per_worker[worker]
 
 
 def _joined(batches: list[TensorDictBase], dim: int) -> TensorDictBase:

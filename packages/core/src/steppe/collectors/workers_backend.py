@@ -13,7 +13,7 @@ from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.policy_content import check_attributes
-from steppe.collectors.schedules import Continuous, Lockstep, Schedule
+from steppe.collectors.schedules import Continuous, Lockstep
 from steppe.collectors.shared_weights import values_for
 from steppe.collectors.weights import SourcePolicy
 from steppe.collectors.worker_group import WorkerGroup
@@ -89,12 +89,12 @@ class WorkersBackend(CollectorBackend):
             method=given["start_method"],
         )
         try:
-            self._read_reports(name, threshold, given)
+            self._read_reports(name, given)
         except BaseException:
             self.abandon()
             raise
 
-    def _read_reports(self, name: str, threshold: float, given: Mapping[str, Any]) -> None:
+    def _read_reports(self, name: str, given: Mapping[str, Any]) -> None:
         """Set what is known once the workers have made their environments."""
         collector, reports = self._collector, self.worker_group.reports
         sizes = {report.batch_size for report in reports}
@@ -104,21 +104,9 @@ class WorkersBackend(CollectorBackend):
         self.slot_len, self.num_slots = arguments.check_slots(
             name, given["slot_len"], given["num_slots"], len(reports) * rows.numel()
         )
-        self.frames_per_worker = [report.frames for report in reports]
-        schedule_of = (self.worker_group, self.frames_per_worker, rows, self._update_if_asked)
-        self._schedule: Schedule
-        if collector.schedule is Continuous:
-            self._schedule = Continuous(*schedule_of, init_random_frames=collector.init_random_frames)
-        else:
-            # A collector without a schedule of its own has the environments of all workers as its rows.
-            joined = collector.cat_results if collector.schedule is Lockstep else (0 if rows else "stack")
-            self._schedule = Lockstep(
-                *schedule_of,
-                name=name,
-                cat_results=joined,
-                preemptive_threshold=threshold,
-                same_storage=given["return_same_td"],
-            )
+        schedule = Lockstep if collector.schedule is None else collector.schedule
+        self._schedule = schedule(collector, self.worker_group, self._update_if_asked)
+        self.frames_per_worker = self._schedule.frames_per_worker
         self.frames_per_batch = self._schedule.frames_per_batch
         self.iterates = collector.schedule is not None or given["frames_per_batch"] is not None
         self.parts_of_batch = f"{self.frames_per_worker} frames of {len(reports)} workers"
@@ -215,16 +203,16 @@ class WorkersBackend(CollectorBackend):
         source = self._source_policy
         if given is None and source is not None:
             given = source.weights(fields, attributes)
-        if attributes and source is not None:
-            check_attributes(source.policy, attributes)
-        elif attributes and self._made_by_workers:
-            self._check_attributes(attributes)
-        elif attributes:
-            raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
-        if attributes and given is not None:
+        if attributes:
+            if source is not None:
+                check_attributes(source.policy, attributes)
+            elif self._made_by_workers:
+                self._check_attributes(attributes)
+            else:
+                raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
             values_for(fields, given)  # weights that do not fit are refused before an attribute is set
-        if attributes and source is not None:
-            source.set_attributes(attributes)
+            if source is not None:
+                source.set_attributes(attributes)
         self.worker_group.write_weights(given, attributes)
 
     @exclusive("update_policy_weights_ with attributes=")
@@ -247,7 +235,7 @@ class WorkersBackend(CollectorBackend):
         weights = state_dict[names[0]]["policy_state_dict"]
         if weights and self.worker_group.weights.fields:
             self.worker_group.weights.write(weights)
-        self._schedule.begin_at(frames)
+        self._schedule.begun = frames
 
     def kill(self) -> None:
         self.worker_group.pool.kill()
