@@ -56,7 +56,6 @@ class BatchMaker:
         self.episodes = 0
         self._root: TensorDictBase | None = None
         self._first: tuple[TensorDictBase, TensorDictBase] | None = None
-        self._fresh = True
         self._writer: FrameWriter | FrameList | None = None
         self._row_run: RowRun | None = None
         self._random = False  # whether the writer is for batches of random actions
@@ -71,17 +70,6 @@ class BatchMaker:
     def forget_root(self) -> None:
         """Let the next batch begin with a reset, even if its first step has been taken."""
         self._root = self._first = None
-
-    def forget_episodes(self, begun: int) -> None:
-        """Let the next batch begin with a reset, as the first one did.
-
-        Args:
-            begun: how many trajectories have numbers already; new ones continue from there.
-        """
-        self.ids.begun = begun
-        self.ids.begin()
-        self.forget_root()
-        self._fresh = True
 
     def close(self) -> None:
         """Release all data."""
@@ -120,9 +108,7 @@ class BatchMaker:
         return replaced
 
     def _begin(self, kwargs: dict[str, Any] | None = None) -> TensorDictBase:
-        if not self._fresh:
-            self.ids.begin()
-        self._fresh = False
+        self.ids.begin()
         root = self.env.reset(**(kwargs or {}))
         return root if self._agent is None else self._agent.begin(root)
 

@@ -217,7 +217,8 @@ class LocalBackend(CollectorBackend):
         self.env.load_state_dict(state_dict["env_state_dict"], strict=strict)
         self._acting.version = state_dict.get("policy_version", 0)
         self.batches.episodes = state_dict.get("episodes", 0)
-        self.batches.forget_episodes(state_dict.get("trajectories", 0))
+        self.batches.ids.begun = state_dict.get("trajectories", 0)
+        self.batches.forget_root()
 
     def shutdown(self, timeout: float, close_env: bool) -> None:
         self.batches.close()

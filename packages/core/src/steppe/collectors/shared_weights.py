@@ -186,9 +186,9 @@ class SharedWeights:
         self._storage = storage
         self._words = storage.arrays["words"][0]
         self._sizes, self._payloads = storage.arrays["size"], storage.arrays["attributes"]
-        #: All attributes written so far, each with the number of its write, because a reader may miss several writes.
+        #: All attributes written so far, each with its version, because a reader may miss several versions.
         self._attributes: dict[str, tuple[int, object]] = {}
-        self._writes = self._applied = 0
+        self._applied = 0
         self._copies = [[storage.tensors[str(at)][copy] for at in range(len(fields))] for copy in (0, 1)]
 
     @property
@@ -215,22 +215,21 @@ class SharedWeights:
             PolicyError: an entry is unknown or has another shape, or the attributes are too large. Nothing is written.
         """
         values = values_for(self.fields, weights)
-        writes = self._writes + bool(attributes)
-        merged = {**self._attributes, **{name: (writes, value) for name, value in (attributes or {}).items()}}
+        version = self.version + 1
+        merged = {**self._attributes, **{name: (version, value) for name, value in (attributes or {}).items()}}
         payload = pickled(merged) if merged else b""
         if len(payload) > _ROOM:
             raise PolicyError(
                 f"The attributes {sorted(merged)} take {len(payload)} bytes, and there is room for {_ROOM}: register "
                 "large ones as buffers, which are sent as weights."
             )
-        version = self.version + 1
         self._words[_BEGUN] = version
         target, before = self._copies[version % 2], self._copies[(version - 1) % 2]
         for view, old, value in zip(target, before, values, strict=True):
             view.copy_(old if value is None else value)
         self._sizes[version % 2] = len(payload)
         self._payloads[version % 2, : len(payload)] = np.frombuffer(payload, np.uint8)
-        self._attributes, self._writes = merged, writes
+        self._attributes = merged
         self._words[_VERSION] = version
         return version
 
@@ -256,5 +255,5 @@ class SharedWeights:
             new = {name: value for name, (number, value) in attributes.items() if number > self._applied}
             if new:
                 set_attributes(policy, new)
-                self._applied = max(number for number, _ in attributes.values())
+                self._applied = version
         return version

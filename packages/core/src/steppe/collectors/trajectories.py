@@ -25,15 +25,15 @@ class TrajectoryIds:
     """Numbers trajectories in the order in which they begin; rows that begin together are numbered by row.
 
     Args:
-        batch_size: the batch size of the environment, one trajectory for each row.
+        batch_size: the batch size of the environment, which has one trajectory in each row after :meth:`begin`.
 
     Attributes:
         begun: the number of trajectories that have begun, and thus the next id.
     """
 
     def __init__(self, batch_size: torch.Size) -> None:
-        self._current = torch.arange(batch_size.numel(), device=CPU)
-        self.begun = batch_size.numel()
+        self._current = torch.full((batch_size.numel(),), -1, device=CPU)
+        self.begun = 0
 
     def begin(self, rows: torch.Tensor | None = None) -> list[int]:
         """Begin a new trajectory in the rows of a mask ``[*B]``, or in all; return the ids of those that it ends."""
