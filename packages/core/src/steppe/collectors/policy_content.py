@@ -181,26 +181,17 @@ class PolicyContent:
             self._search(_joined(name, str(key) if isinstance(key, (str, int)) else f"[{at}]"), element, own=own)
 
     def _module(self, name: str, module: nn.Module, own: bool) -> None:
-        state = vars(module)
-        if not _keeps_its_tensors(module):
-            for several in (module.named_parameters, module.named_buffers):
-                for key, tensor in several(remove_duplicate=False):
-                    self._add(_joined(name, key), tensor, own=True)
-        else:
-            for kind in ("_parameters", "_buffers"):
-                for key, tensor in state[kind].items():
-                    if tensor is not None:
-                        self._add(_joined(name, key), tensor, own=True)
-            for key, part in state["_modules"].items():
-                if part is not None:
-                    # A module that was searched is searched again, for further names of its tensors.
-                    self._module(_joined(name, key), part, own)
-        self._seen[id(module)] = module
-        for key, value in state.items():
-            if key not in _OF_EVERY_MODULE:
-                # A module registers its weights; a tensor that is a plain attribute may be a cache.
-                self._search(_joined(name, key), value, own=False)
-        self._class(name, type(module))
+        # A module inside that was searched before is searched again, for further names of its tensors.
+        for tensors in (module.named_parameters, module.named_buffers):
+            for key, tensor in tensors(remove_duplicate=False):
+                self._add(_joined(name, key), tensor, own=True)
+        for path, part in module.named_modules():
+            self._seen[id(part)] = part
+            for key, value in vars(part).items():
+                if key not in _OF_EVERY_MODULE:
+                    # A module registers its weights; a tensor that is a plain attribute may be a cache.
+                    self._search(_joined(_joined(name, path), key), value, own=False)
+            self._class(_joined(name, path), type(part))
 
     def _instance(self, name: str, value: object, own: bool) -> None:
         wrapped = getattr(value, "__wrapped__", None)
@@ -359,17 +350,6 @@ def _differs(before: Any, now: Any) -> bool:
     if type(before) is not type(now):
         return True
     return bool(before != now) and not (before != before and now != now)  # NaN equals NaN here
-
-
-def _keeps_its_tensors(module: nn.Module) -> bool:
-    """Whether the tensors of a module are in ``_parameters``, ``_buffers`` and ``_modules``, as in most modules."""
-    cls = type(module)
-    return (
-        cls.named_parameters is nn.Module.named_parameters
-        and cls.named_buffers is nn.Module.named_buffers
-        and "_parameters" in vars(module)
-        and not isinstance(module, torch.jit.ScriptModule)
-    )
 
 
 def _joined(prefix: str, name: str) -> str:
