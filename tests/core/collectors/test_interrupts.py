@@ -150,17 +150,17 @@ def test_whole_trajectories_are_whole_after_ctrl_c(name: str, presses: list[str]
 
 
 def test_ctrl_c_where_workers_begin_loses_no_order(presses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    order = Pool.order
+    call = Pool.call
 
-    def press_and_order(pool: Pool, worker: int, *given: int) -> Any:
+    def press_and_call(pool: Pool, worker: int, message: object) -> Any:
         signal.raise_signal(signal.SIGINT)
-        ticket = order(pool, worker, *given)
+        ticket = call(pool, worker, message)
         return ticket
 
     with KINDS["MultiSync"](0) as collector:
         batches = collected(collector, 2)
         with monkeypatch.context() as patched:
-            patched.setattr(Pool, "order", press_and_order)
+            patched.setattr(Pool, "call", press_and_call)
             batches += collected(collector, 1)
         batches += collected(collector, 2)
 

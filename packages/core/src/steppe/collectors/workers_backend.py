@@ -238,6 +238,7 @@ class WorkersBackend(CollectorBackend):
         self._schedule.begun = frames
 
     def kill(self) -> None:
+        """Kill the workers, which ends the wait of another thread for a batch."""
         self.worker_group.pool.kill()
 
     def shutdown(self, timeout: float, close_env: bool) -> None:
