@@ -11,12 +11,10 @@ from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor,
 
 from steppe.errors import SpecError
 from steppe.specs import Binary, Composite, NonTensor, Spec, Unbounded
-from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, set_beside
-from steppe.transforms.foreign import adopted
 from steppe.transforms.whole_specs import WholeSpecs
 
-__all__ = ["CallableTransform", "as_transform", "spec_of_value"]
+__all__ = ["CallableTransform", "spec_of_value"]
 
 
 class CallableTransform(WholeSpecs):
@@ -122,33 +120,3 @@ def spec_of_value(value: Any, batch_size: torch.Size, device: torch.device | Non
     if value.dtype is torch.bool:
         return Binary(shape=value.shape, device=device, dtype=torch.bool)
     return Unbounded(shape=value.shape, device=device, dtype=value.dtype)
-
-
-def as_transform(transform: object) -> Transform:
-    """Return a transform unchanged, and wrap a function in a :class:`CallableTransform`.
-
-    A ``TensorDictPrimer`` of TorchRL, as recurrent modules make it, is converted to one of steppe.
-
-    Raises:
-        SpecError: the argument is neither, or another transform of TorchRL.
-    """
-    if isinstance(transform, Transform):
-        return transform
-    primer = adopted(transform)
-    if primer is not None:
-        return primer
-    if isinstance(transform, type):
-        raise SpecError(
-            f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
-        )
-    if callable(transform):
-        function: Any = transform
-        return CallableTransform(function)
-    hint = ""
-    if isinstance(transform, (list, tuple)):
-        hint = " Put several into a Compose: Compose(first, second); TransformedEnv(env, first, second) makes one."
-    elif isinstance(transform, bool):
-        hint = " Pass other arguments by name, such as TransformedEnv(env, transform, cache_specs=True)."
-    elif isinstance(transform, str):
-        hint = f" To make a transform by name: make_transform({transform!r})."
-    raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.{hint}")

@@ -13,22 +13,23 @@ from torch import nn
 from steppe.arguments import unknown_argument
 from steppe.errors import SpecError
 from steppe.transforms.base import Transform
-from steppe.transforms.callable_transform import as_transform
+from steppe.transforms.callable_transform import CallableTransform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
+from steppe.transforms.foreign import adopted
 
-__all__ = ["Compose", "in_order", "joined"]
+__all__ = ["Compose", "as_transform", "in_order", "joined"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _in_turn(method: _Method) -> _Method:
-    """Return the method of a Compose that passes the result of each transform to the next one."""
+def _in_turn(method: _Method, *, reverse: bool = False) -> _Method:
+    """Return the method of a Compose that passes the result of each transform to the next one, or the one before."""
     name = method.__name__
 
     @functools.wraps(method)
     def of_all(self: Compose, *args: Any, **kwargs: Any) -> Any:
         (value,) = (*args, *kwargs.values())
-        for transform in self:
+        for transform in reversed(list(self)) if reverse else self:
             value = getattr(transform, name)(value)
         return value
 
@@ -183,16 +184,6 @@ class Compose(Transform):
             tensordict_reset = transform._reset(tensordict, tensordict_reset)
         return tensordict_reset
 
-    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        for transform in reversed(list(self)):
-            tensordict = transform._inv_call(tensordict)
-        return tensordict
-
-    def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
-        for transform in reversed(list(self)):
-            tensordict = transform._reset_env_preprocess(tensordict)
-        return tensordict
-
     def _post_step_mdp_hooks(
         self, tensordict: TensorDictBase, tensordict_: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase]:
@@ -243,13 +234,10 @@ class Compose(Transform):
         for transform in self:
             transform._set_seed(seed)
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Transform data that comes from no environment, with each transform in turn."""
-        for transform in self:
-            tensordict = transform.forward(tensordict)
-        return tensordict
-
+    forward = _in_turn(Transform.forward)
     _call = _in_turn(Transform._call)
+    _inv_call = _in_turn(Transform._inv_call, reverse=True)
+    _reset_env_preprocess = _in_turn(Transform._reset_env_preprocess, reverse=True)
     transform_fake_tensordict = _in_turn(Transform.transform_fake_tensordict)
     transform_output_spec = _in_turn(Transform.transform_output_spec)
     transform_input_spec = _in_turn(Transform.transform_input_spec)
@@ -304,6 +292,36 @@ class Compose(Transform):
 
 def _takes_all(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def as_transform(transform: object) -> Transform:
+    """Return a transform unchanged, and wrap a function in a :class:`CallableTransform`.
+
+    A ``TensorDictPrimer`` of TorchRL, as recurrent modules make it, is converted to one of steppe.
+
+    Raises:
+        SpecError: the argument is neither, or another transform of TorchRL.
+    """
+    if isinstance(transform, Transform):
+        return transform
+    primers = adopted(transform)
+    if primers is not None:
+        return primers[0] if len(primers) == 1 else Compose(*primers)
+    if isinstance(transform, type):
+        raise SpecError(
+            f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
+        )
+    if callable(transform):
+        function: Any = transform
+        return CallableTransform(function)
+    hint = ""
+    if isinstance(transform, (list, tuple)):
+        hint = " Put several into a Compose: Compose(first, second); TransformedEnv(env, first, second) makes one."
+    elif isinstance(transform, bool):
+        hint = " Pass other arguments by name, such as TransformedEnv(env, transform, cache_specs=True)."
+    elif isinstance(transform, str):
+        hint = f" To make a transform by name: make_transform({transform!r})."
+    raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.{hint}")
 
 
 def joined(inner: Transform, outer: Transform) -> Transform:

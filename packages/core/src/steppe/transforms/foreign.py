@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
 from steppe.transforms.primer import TensorDictPrimer
-from steppe.transforms.transform_keys import Key
 
 __all__ = ["adopted", "primers_in"]
 
 
-def adopted(transform: Any) -> TensorDictPrimer | None:
-    """Convert a primer of TorchRL; return None for an object that is no transform of TorchRL.
+def adopted(transform: Any) -> list[TensorDictPrimer] | None:
+    """Convert a primer of TorchRL, or each of a Compose; return None for an object that is no transform of TorchRL.
 
     Raises:
         SpecError: the object is another transform of TorchRL. It would not work if it were called as a function.
@@ -31,19 +30,7 @@ def adopted(transform: Any) -> TensorDictPrimer | None:
             raise SpecError(
                 f"This {name} is a class of TorchRL and works in its environments only. Use: from steppe import {name}."
             )
-    primers = list(primers_in(parts))
-    if len(primers) == 1:
-        return primers[0]
-    if not primers or any(primer.random for primer in primers):
-        raise SpecError("A Compose of several random primers of TorchRL cannot be converted: append them one by one.")
-    entries = Composite({}, shape=())
-    defaults: dict[Key, object] = {}
-    for primer in primers:
-        for key, leaf in primer.primers.items(include_nested=True, leaves_only=True):
-            entries.set(key, leaf)
-            value = primer.default_value
-            defaults[key] = value.get(key, 0.0) if isinstance(value, Mapping) else value
-    return TensorDictPrimer(entries, default_value=defaults, expand_specs=True)
+    return list(primers_in(parts))
 
 
 def primers_in(made: Any) -> Iterator[TensorDictPrimer]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from steppe.errors import SpecError
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
 from steppe.transforms.row_kernels import RowKernels
-from steppe.transforms.transform_keys import Key, Keys, names_of
+from steppe.transforms.transform_keys import Key, names_of
 
 __all__ = ["ObservationTransform"]
 
@@ -33,11 +33,6 @@ class ObservationTransform(RowKernels):
 
     writes_done = False
     default_names: ClassVar[tuple[str, ...]] = ("observation", "pixels")
-
-    def __init__(
-        self, in_keys: Keys = None, out_keys: Keys = None, in_keys_inv: Keys = None, out_keys_inv: Keys = None
-    ) -> None:
-        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
 
     def default_keys(self, specs: EnvSpecs | None) -> list[Key]:
         names: list[Key] = list(self.default_names)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.entry_kernel import EntryKernel, by_torch, without_gradients
+from steppe.transforms.compiled.entry_kernel import EntryKernel, without_gradients
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, RowHooks
 from steppe.transforms.transform_keys import Key
 
@@ -77,10 +77,9 @@ class RowKernels(Transform):
             return kernel
         # Without a shared key the method does not accept a leading dimension of rows.
         row: tuple[Any, ...] = (...,) if self.key_of_rows() is not None else (0, ...)
-        value, out = source[row], target[row]
-        if np.may_share_memory(value, out):
-            return by_torch(self._apply_transform, value, out)
-        return without_gradients(partial(self.apply_into, torch.from_numpy(value), torch.from_numpy(out)))
+        # The default computes the result before it writes, so it may share the memory.
+        apply_into = partial(RowKernels.apply_into, self) if np.may_share_memory(source, target) else self.apply_into
+        return without_gradients(partial(apply_into, torch.from_numpy(source[row]), torch.from_numpy(target[row])))
 
 
 def clip_kernel(source: Array, target: Array, low: float | None, high: float | None) -> Callable[[], None]:

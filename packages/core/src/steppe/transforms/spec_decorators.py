@@ -15,7 +15,7 @@ from steppe.transforms.transform_keys import Key, as_key, names_of
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform
 
-__all__ = ["apply_to_composite", "apply_to_composite_inv", "map_leaves", "takes_leaf"]
+__all__ = ["apply_to_composite", "apply_to_composite_inv", "kind_of", "map_leaves", "takes_leaf"]
 
 _T = TypeVar("_T", bound="Transform")
 
@@ -108,7 +108,7 @@ def takes_leaf(method: Callable[[_T, Composite], Composite]) -> Callable[[_T, Sp
                 spec["mark"] = Unbounded((1,))
                 return spec
     """
-    kind = _kind_of(method)
+    kind = kind_of(method)
 
     @functools.wraps(method)
     def of_either(self: _T, spec: Spec) -> Spec:
@@ -162,7 +162,7 @@ def map_leaves(transform: Transform, kind: str, spec: Composite, method: Callabl
     return spec
 
 
-def _kind_of(method: Callable[..., object]) -> str:
+def kind_of(method: Callable[..., object]) -> str:
     """Return the kind of specs that a ``transform_<kind>_spec`` changes."""
     return method.__name__.removeprefix("transform_").removesuffix("_spec")
 

@@ -13,6 +13,7 @@ from steppe.envs import DoneGroup, done_groups
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
+from steppe.transforms.base import Transform
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
@@ -44,12 +45,19 @@ def _one_name(owner: str, argument: str, value: object) -> str:
     return value
 
 
-def _at_levels(transform: PlannedTransform, name: str) -> list[Key]:
-    """Return the key of a name at each level that has done entries."""
-    env = transform.parent
-    if env is None:
-        return [name]
-    return [group.key(name) for group in done_groups(env.full_done_spec)]
+def _keys_by_level(name_of: Callable[[Any], str], what: str) -> Any:
+    """Return a property: the keys of an entry at each level with done entries; at the root without an environment.
+
+    Args:
+        name_of: function of the transform that returns the name of the entry.
+        what: the entries, for the documentation.
+    """
+
+    def get(self: Transform) -> list[Key]:
+        env, name = self.parent, name_of(self)
+        return [name] if env is None else [group.key(name) for group in done_groups(env.full_done_spec)]
+
+    return property(get, doc=f"Keys of {what}, by level.")
 
 
 class StepCounter(PlannedTransform):
@@ -99,30 +107,11 @@ class StepCounter(PlannedTransform):
         """Whether done entries of the environment stay set: not if ``truncated_key`` replaces one of them."""
         return self.truncated_key not in ("terminated", "done")
 
-    @property
-    def step_count_keys(self) -> list[Key]:
-        """Keys of the counts, by level."""
-        return _at_levels(self, self.step_count_key)
-
-    @property
-    def truncated_keys(self) -> list[Key]:
-        """Keys of the entries that are set after ``max_steps``, by level."""
-        return _at_levels(self, self.truncated_key)
-
-    @property
-    def terminated_keys(self) -> list[Key]:
-        """Keys of the ``terminated`` entries, by level."""
-        return _at_levels(self, "terminated")
-
-    @property
-    def done_keys(self) -> list[Key]:
-        """Keys of the ``done`` entries, by level."""
-        return _at_levels(self, "done")
-
-    @property
-    def reset_keys(self) -> list[Key]:
-        """Keys of the reset masks, by level."""
-        return _at_levels(self, "_reset")
+    step_count_keys = _keys_by_level(lambda self: self.step_count_key, "the counts")
+    truncated_keys = _keys_by_level(lambda self: self.truncated_key, "the entries that are set after ``max_steps``")
+    terminated_keys = _keys_by_level(lambda self: "terminated", "the ``terminated`` entries")
+    done_keys = _keys_by_level(lambda self: "done", "the ``done`` entries")
+    reset_keys = _keys_by_level(lambda self: "_reset", "the reset masks")
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
@@ -271,20 +260,9 @@ class InitTracker(PlannedTransform):
     def shared_key(self) -> Any:
         return (type(self), self.init_key)
 
-    @property
-    def init_keys(self) -> list[Key]:
-        """Keys of the marks, by level."""
-        return _at_levels(self, self.init_key)
-
-    @property
-    def out_keys(self) -> list[Key]:
-        """Same as ``init_keys``."""
-        return self.init_keys
-
-    @property
-    def reset_keys(self) -> list[Key]:
-        """Keys of the reset masks, by level."""
-        return _at_levels(self, "_reset")
+    init_keys = _keys_by_level(lambda self: self.init_key, "the marks")
+    out_keys = init_keys
+    reset_keys = _keys_by_level(lambda self: "_reset", "the reset masks")
 
     def _bind_rows(self, root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
         mark, after = root[self.init_key], following[self.init_key]

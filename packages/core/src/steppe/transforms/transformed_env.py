@@ -13,9 +13,8 @@ from steppe.envs import EnvBase, Unknown
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.base import Transform
-from steppe.transforms.callable_transform import as_transform
 from steppe.transforms.compiled.pipeline import leaves
-from steppe.transforms.compose import Compose, in_order, joined
+from steppe.transforms.compose import Compose, as_transform, in_order, joined
 from steppe.transforms.spec_hints import spec_hint
 from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transformed_steps import TransformedSteps

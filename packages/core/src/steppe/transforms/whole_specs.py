@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from steppe.specs import SPEC_KINDS, Binary, Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
-from steppe.transforms.spec_decorators import takes_leaf
+from steppe.transforms.spec_decorators import kind_of, takes_leaf
 
 __all__ = ["WholeSpecs"]
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
 _OUTPUTS = ("observation", "reward", "done")
 _INPUTS = ("action", "state")
+
+
+def _of_kind(method: _Method) -> _Method:
+    """Return the method for the specs of one kind, which follows from ``transform_specs``."""
+    kind = kind_of(method)
+
+    @takes_leaf
+    @functools.wraps(method)
+    def transform_kind(self: Any, spec: Composite) -> Composite:
+        if kind not in self.changed_kinds:
+            return spec
+        around = self.specs_around(**{kind: spec})
+        with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
+            after: Composite = getattr(self.transform_specs(around), kind)
+        return after
+
+    return transform_kind  # type: ignore[return-value]
 
 
 class WholeSpecs(Transform):
@@ -36,33 +56,11 @@ class WholeSpecs(Transform):
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         return specs
 
-    @takes_leaf
-    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        return self._transform_kind("observation", observation_spec)
-
-    @takes_leaf
-    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        return self._transform_kind("reward", reward_spec)
-
-    @takes_leaf
-    def transform_done_spec(self, done_spec: Composite) -> Composite:
-        return self._transform_kind("done", done_spec)
-
-    @takes_leaf
-    def transform_action_spec(self, action_spec: Composite) -> Composite:
-        return self._transform_kind("action", action_spec)
-
-    @takes_leaf
-    def transform_state_spec(self, state_spec: Composite) -> Composite:
-        return self._transform_kind("state", state_spec)
-
-    def _transform_kind(self, kind: str, spec: Composite) -> Composite:
-        if kind not in self.changed_kinds:
-            return spec
-        around = self.specs_around(**{kind: spec})
-        with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
-            after: Composite = getattr(self.transform_specs(around), kind)
-        return after
+    transform_observation_spec = _of_kind(Transform.transform_observation_spec)
+    transform_reward_spec = _of_kind(Transform.transform_reward_spec)
+    transform_done_spec = _of_kind(Transform.transform_done_spec)
+    transform_action_spec = _of_kind(Transform.transform_action_spec)
+    transform_state_spec = _of_kind(Transform.transform_state_spec)
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
         return self._transform_packed(output_spec, _OUTPUTS)

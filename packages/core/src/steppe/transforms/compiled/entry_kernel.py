@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from steppe.transforms.compiled.row_blocks import blocks_of
 from steppe.transforms.compiled.transform_hooks import Array, ResetOnRows, RowArrays, StepOnRows
 from steppe.transforms.transform_keys import Key
 
-__all__ = ["EntryKernel", "Prepare", "by_torch", "without_gradients"]
+__all__ = ["EntryKernel", "Prepare", "without_gradients"]
 
 #: Called with the key to write, an entry of rows ``[n, *shape]`` and memory for the results; returns a function that
 #: computes them.
@@ -67,16 +66,6 @@ class EntryKernel:
     def _blocks(self, source: Array, target: Array) -> list[slice]:
         n = len(source)
         return blocks_of(n, (source.nbytes + target.nbytes) // n, times=1 if self.by_blocks else _MANY)
-
-
-def by_torch(apply: Callable[[Any], Any], source: Array, target: Array) -> Callable[[], object]:
-    """Return a function that writes ``apply(source)`` to ``target``, computed with torch."""
-    read, written = torch.from_numpy(source), torch.from_numpy(target)
-
-    def run() -> None:
-        written.copy_(apply(read))
-
-    return without_gradients(run)
 
 
 def without_gradients(run: Callable[[], object]) -> Callable[[], object]:
