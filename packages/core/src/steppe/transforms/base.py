@@ -153,13 +153,11 @@ class Transform(Placed):
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``_apply_transform`` of each of ``in_keys`` to its ``out_keys``, in place."""
-        missing = None if self.missing_tolerance else self.missing_entry
-        return pair_hook(self.key_pairs, self._apply_transform, missing)(next_tensordict)
+        return pair_hook(self.key_pairs, self._apply_transform, self.missing_entry)(next_tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``_inv_apply_transform`` of each of ``out_keys_inv`` to its ``in_keys_inv``, in place."""
-        missing = None if self.missing_tolerance else self.missing_entry
-        return pair_hook(self.inverse_key_pairs, self._inv_apply_transform, missing)(tensordict)
+        return pair_hook(self.inverse_key_pairs, self._inv_apply_transform, self.missing_entry)(tensordict)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         """Transform the data of a step, ``next_tensordict``; ``tensordict`` is the root of the step."""
@@ -335,13 +333,12 @@ class Transform(Placed):
 
     def _keys_read(self) -> list[Key]:
         """Return the value of ``in_keys`` if none were passed."""
-        keys = self._found_keys
-        if keys is None and self._writes("default_keys"):
+        if self._found_keys is None and self._writes("default_keys"):
             env = self.parent
-            keys = as_keys(self.default_keys(None if env is None else EnvSpecs.of(env)))
-            if env is not None:
-                self._found_keys = keys
-        return list(keys or ())
+            if env is None:
+                return as_keys(self.default_keys(None))
+            self.find_keys(EnvSpecs.of(env))
+        return list(self._found_keys or ())
 
     def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
         """Return the result of ``transform_specs``, with :meth:`memory_spec` added to observations and states.

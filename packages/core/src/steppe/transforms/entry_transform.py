@@ -6,12 +6,10 @@ from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.row_kernels import RowKernels
-from steppe.transforms.transform_keys import Key, names_of
+from steppe.transforms.transform_keys import DONE_NAMES, Key, names_of
 from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["EntryTransform"]
-
-_FLAGS = ("done", "terminated", "truncated")
 
 
 class EntryTransform(RowKernels, WholeSpecs):
@@ -46,7 +44,7 @@ class EntryTransform(RowKernels, WholeSpecs):
     def writes_done(self) -> bool:
         """Whether it writes to a done entry."""
         keys = self._out_keys or self._in_keys or ()
-        return any(names_of(key)[-1] in _FLAGS for key in keys)
+        return any(names_of(key)[-1] in DONE_NAMES for key in keys)
 
     # -- methods to override --------------------------------------------------------------------------------------
 
@@ -99,7 +97,7 @@ class EntryTransform(RowKernels, WholeSpecs):
                 leaf = spec.get(key, None)
                 if leaf is not None:
                     # A done entry under any other name is an observation.
-                    observed = spec is specs.done and names_of(out_key)[-1] not in _FLAGS
+                    observed = spec is specs.done and names_of(out_key)[-1] not in DONE_NAMES
                     target = specs.observation if observed else spec
                     set_beside(target, out_key, self.transform_leaf(leaf.clone(), batch_dims), spec)
                     break

@@ -108,23 +108,29 @@ class TensorDictPrimer(PlannedTransform):
     def _specs(self, specs: EnvSpecs) -> Composite:
         batch = specs.batch_size
         has_it = self.primers.shape[: len(batch)] == batch
-        expand = self.expand_specs
-        if expand is None:
-            if not has_it and len(self.primers.shape):
-                raise SpecError(
-                    f"TensorDictPrimer: the batch size of the primers, {tuple(self.primers.shape)}, does not start "
-                    f"with that of the environment, {tuple(batch)}; expand_specs=True puts it in front."
-                )
-            expand = True
-        expand = expand and not (has_it and batch)
-        primers = self.primers.expand(torch.Size((*batch, *self.primers.shape))) if expand and batch else self.primers
+        if self.expand_specs is None and not has_it and len(self.primers.shape):
+            raise SpecError(
+                f"TensorDictPrimer: the batch size of the primers, {tuple(self.primers.shape)}, does not start "
+                f"with that of the environment, {tuple(batch)}; expand_specs=True puts it in front."
+            )
+        expands = self.expand_specs is not False and not (has_it and batch)
+        primers = self._of_size(batch, "the batch size", expand=expands)
+        return primers if specs.device is None else primers.to(specs.device)
+
+    def _of_size(self, batch: torch.Size, what: str, *, expand: bool) -> Composite:
+        """Return the specs of the entries with a batch size in front; ``what`` describes it in errors.
+
+        Raises:
+            SpecError: a shape does not start with it.
+        """
+        primers = self.primers.expand(torch.Size((*batch, *self.primers.shape))) if expand else self.primers
         for key, leaf in primers.items(include_nested=True, leaves_only=True):
             if leaf.shape[: len(batch)] != batch:
                 raise SpecError(
-                    f"TensorDictPrimer: the shape of {key!r}, {tuple(leaf.shape)}, must start with the batch size "
+                    f"TensorDictPrimer: the shape of {key!r}, {tuple(leaf.shape)}, must start with {what} "
                     f"{tuple(batch)}; expand_specs=True puts it there."
                 )
-        return primers if specs.device is None else primers.to(specs.device)
+        return primers
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         primers = self._specs(specs)
@@ -318,16 +324,10 @@ class TensorDictPrimer(PlannedTransform):
                 True.
         """
         size = tensordict.batch_size
-        primers = self.primers
-        if self.expand_specs and primers.shape[: len(size)] != size:
-            primers = primers.expand(torch.Size((*size, *primers.shape)))
-        leaves = primers.items(include_nested=True, leaves_only=True)
-        for key, leaf in leaves:
-            if leaf.shape[: len(size)] != size:
-                raise SpecError(
-                    f"TensorDictPrimer: the shape of {key!r}, {tuple(leaf.shape)}, must start with the batch size of "
-                    f"the data, {tuple(size)}; expand_specs=True puts it there."
-                )
+        expands = bool(self.expand_specs) and self.primers.shape[: len(size)] != size
+        leaves = self._of_size(size, "the batch size of the data,", expand=expands).items(
+            include_nested=True, leaves_only=True
+        )
         self._write(tensordict, None, leaves, len(size))
         return tensordict
 

@@ -28,12 +28,11 @@ from steppe.transforms.compiled.transform_hooks import (
     set_beside,
     write,
 )
-from steppe.transforms.transform_keys import Key
+from steppe.transforms.transform_keys import DONE_NAMES, Key
 
 __all__ = ["InitTracker", "StepCounter"]
 
 _MANY = torch.iinfo(torch.int64).max
-_FLAGS = ("done", "terminated", "truncated")
 #: A hook for steps and resets.
 _Hook: TypeAlias = "Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]"
 _zeros, _ones, _int64, _bool = torch.zeros, torch.ones, torch.int64, torch.bool
@@ -121,7 +120,7 @@ class StepCounter(PlannedTransform):
             for spec in (specs.observation, specs.state):
                 set_beside(spec, group.key(self.step_count_key), count, specs.done)
             if self.max_steps is not None and self.truncated_key not in group.names:
-                where = specs.done if self.truncated_key in _FLAGS else specs.observation
+                where = specs.done if self.truncated_key in DONE_NAMES else specs.observation
                 set_beside(where, group.key(self.truncated_key), done.clone(), specs.done)
         return specs
 
@@ -129,7 +128,7 @@ class StepCounter(PlannedTransform):
         groups = specs.groups
         step = _at_each_level([(group, self._counts(group)) for group in groups])
         zeros = _filler(groups, self.step_count_key, _int64)
-        if self.max_steps is None or self.truncated_key in _FLAGS:
+        if self.max_steps is None or self.truncated_key in DONE_NAMES:
             rows = self._row_hooks(specs, groups[0]) if len(groups) == 1 and not groups[0].prefix else None
             return Hooks(step=step, reset=zeros, rows=rows)
         flags = _filler(groups, self.truncated_key, _bool)

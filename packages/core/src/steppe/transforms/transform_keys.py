@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from steppe.errors import SpecError
+from steppe.specs import as_path
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -18,7 +18,20 @@ Key: TypeAlias = "str | tuple[str, ...]"
 #: An argument for keys: a single key, several, or None for the default.
 Keys: TypeAlias = "Key | Iterable[object] | None"
 
-__all__ = ["Key", "Keys", "as_key", "as_keys", "drop_empty_groups", "keys_property", "names_of", "replace_last"]
+#: The names of done entries.
+DONE_NAMES = ("done", "terminated", "truncated")
+
+__all__ = [
+    "DONE_NAMES",
+    "Key",
+    "Keys",
+    "as_key",
+    "as_keys",
+    "drop_empty_groups",
+    "keys_property",
+    "names_of",
+    "replace_last",
+]
 
 
 def names_of(key: Key) -> tuple[str, ...]:
@@ -32,16 +45,8 @@ def as_key(key: object) -> Key:
     Raises:
         SpecError: the key is neither.
     """
-    if isinstance(key, str):
-        return key
-    names: list[str] = []
-    if isinstance(key, tuple):
-        for part in key:
-            part = as_key(part)
-            names += names_of(part)
-    if not names:
-        raise SpecError(f"A key is a name or a tuple of names, found {key!r}.")
-    return names[0] if len(names) == 1 else tuple(names)
+    names = as_path(key)
+    return names[0] if len(names) == 1 else names
 
 
 def as_keys(keys: Keys) -> list[Key]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import ContextDecorator
 
 __all__ = ["auto_unwrap_transformed_env", "set_auto_unwrap_transformed_env"]
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 # An environment variable, so that workers inherit the setting of the process that starts them.
 _VARIABLE = "AUTO_UNWRAP_TRANSFORMED_ENV"
 
 
-class set_auto_unwrap_transformed_env:
+class set_auto_unwrap_transformed_env(ContextDecorator):
     """Choose whether ``TransformedEnv(TransformedEnv(env, a), b)`` becomes ``TransformedEnv(env, Compose(a, b))``.
 
     Use it as a context manager or a decorator, or call ``set`` for the rest of the program. The setting holds for the
@@ -53,16 +49,6 @@ class set_auto_unwrap_transformed_env:
             os.environ.pop(_VARIABLE, None)
         else:
             os.environ[_VARIABLE] = before
-
-    def __call__(self, function: _F) -> _F:
-        """Decorate a function: the mode holds while it runs."""
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with type(self)(self.mode):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
 
 
 def auto_unwrap_transformed_env(allow_none: bool = False) -> bool | None:

@@ -12,11 +12,9 @@ from steppe.specs import Composite
 from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link
-from steppe.transforms.transform_keys import Key
+from steppe.transforms.transform_keys import DONE_NAMES, Key
 
 __all__ = ["Memory", "RowPlan", "Value", "links", "plan_rows"]
-
-_DONE = ("done", "terminated", "truncated")
 
 
 class Value:
@@ -195,7 +193,7 @@ class RowPlan:
         base = {value.place: value for value in self.values[0].values()}
         for part, hook, behind in zip(self.parts, self.hooks, self.values[1:], strict=True):
             keys: list[Key] = [key for _, key in hook.pairs or ()] if hook.rows is None else list(hook.rows.writes)
-            keys += _DONE if part.writes_done else ()
+            keys += DONE_NAMES if part.writes_done else ()
             over.update((base[behind[key].place], None) for key in keys if key in behind and behind[key].place in base)
         return list(over)
 
@@ -332,14 +330,14 @@ def row_problem(link: Link) -> str | None:
     if not _numpy_has(after.observation, after.reward, after.action):
         return f"behind {name} an entry has a dtype that numpy lacks."
     names = list(after.done.keys(include_nested=True, leaves_only=True))
-    if not set(names) <= set(_DONE) or "done" not in names:
+    if not set(names) <= set(DONE_NAMES) or "done" not in names:
         return f"behind {name} the done entries are {names}."
     return None
 
 
 def _sets_flags_alone(hook: Hooks) -> bool:
     """Whether a transform that writes done entries may set one of them in a row whose ``done`` it does not set."""
-    return hook.rows is None or ("done" not in hook.rows.writes and not set(_DONE).isdisjoint(hook.rows.writes))
+    return hook.rows is None or ("done" not in hook.rows.writes and not set(DONE_NAMES).isdisjoint(hook.rows.writes))
 
 
 def _numpy_has(*specs: Composite) -> bool:
