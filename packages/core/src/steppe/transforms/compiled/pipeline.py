@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -28,10 +28,7 @@ from steppe.transforms.compiled.transform_hooks import (
 from steppe.transforms.compose import Compose
 from steppe.transforms.transform_keys import Key, names_of
 
-__all__ = ["Pipeline", "leaves", "version"]
-
-#: Entries, each with its version, to see later whether a transform has replaced it or written into it.
-_Seen: TypeAlias = "list[tuple[torch.Tensor | None, int]]"
+__all__ = ["Pipeline", "leaves"]
 
 
 def leaves(transform: Transform) -> Iterator[Transform]:
@@ -132,12 +129,11 @@ class Pipeline:
         self._base_outputs = [*every_leaf_key(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
         _refuse_changed_states(chain, self.base_specs, self.specs)
-        self._watched = self._keys_of_base(parts)
-        self.hidden: set[Key] = set()
-        for key in [key for key in self._watched if self._is_replaced(key, parts)]:
-            self._hide(key)
-        if all(hooks.rows is not None for hooks in all_hooks):
-            self._watched = []  # RowHooks declare all entries that they write
+        read = self._keys_of_base(parts)
+        self.hidden: set[Key] = {key for key in read if self._is_replaced(key, parts)}
+        # RowHooks declare all entries that they write.
+        declared = all(hooks.rows is not None for hooks in all_hooks)
+        self._watched = [] if declared else [key for key in read if key not in self.hidden]
 
     @property
     def shows_all(self) -> bool:
@@ -155,21 +151,6 @@ class Pipeline:
     def _is_replaced(self, key: Key, parts: list[Transform]) -> bool:
         after = self.specs.observation.get(key, None)
         return after != self.base_specs.observation[key] or key in _declared(parts, "out_keys", "in_keys")
-
-    def _hide(self, key: Key) -> None:
-        self.hidden.add(key)
-        self._watched.remove(key)
-
-    def _seen(self, data: TensorDictBase) -> _Seen:
-        """Return the watched observations, to compare them after the transforms have run."""
-        return [(value := _entry(data, key), version(value)) for key in self._watched]
-
-    def _note_replaced(self, seen: _Seen, data: TensorDictBase) -> None:
-        """Hide watched observations that a transform has replaced or written into."""
-        for key, (value, before) in zip(list(self._watched), seen, strict=True):
-            after = _entry(data, key)
-            if value is not None and after is not None and (after is not value or version(after) != before):
-                self._hide(key)
 
     def _plan_rows(self, base: EnvBase, parts: list[Transform], chain: list[Link]) -> tuple[RowPlan | None, str | None]:
         """Return the plan for rows, or the reason if there is none."""
@@ -202,21 +183,23 @@ class Pipeline:
 
     def outward(self, views: list[TensorDictBase], following: TensorDictBase) -> TensorDictBase:
         """Transform the data of a step."""
-        seen = self._seen(following) if self._watched else None
-        for step, view in self.steps:
-            following = step(views[view], following)
-        if seen is not None:
-            self._note_replaced(seen, following)
-        return following
+        return self._run(self.steps, views, following)
 
     def outward_reset(self, views: list[TensorDictBase | None], fresh: TensorDictBase) -> TensorDictBase:
         """Transform the data of a reset."""
-        seen = self._seen(fresh) if self._watched else None
-        for reset, view in self.resets:
-            fresh = reset(views[view], fresh)
-        if seen is not None:
-            self._note_replaced(seen, fresh)
-        return fresh
+        return self._run(self.resets, views, fresh)
+
+    def _run(self, hooks: list[tuple[Any, int]], views: list[Any], data: TensorDictBase) -> TensorDictBase:
+        """Run hooks, each with its view, and hide watched observations that one of them replaces or writes into."""
+        before = [(key, value := _entry(data, key), _version(value)) for key in self._watched]
+        for hook, view in hooks:
+            data = hook(views[view], data)
+        for key, value, version in before:
+            after = _entry(data, key)
+            if value is not None and after is not None and (after is not value or _version(after) != version):
+                self.hidden.add(key)
+                self._watched.remove(key)
+        return data
 
     def done_entries(self, following: TensorDictBase) -> dict[Key, torch.Tensor]:
         """Return the entries ``done`` of a step by key."""
@@ -331,7 +314,7 @@ def _entry(data: Any, key: Key) -> Any:
     return data
 
 
-def version(value: object) -> int:
+def _version(value: object) -> int:
     """Return how often a tensor has been written into."""
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return 0
