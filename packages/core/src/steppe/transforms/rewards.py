@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
-from steppe.storage import Layout, entries, storage_problem
+from steppe.storage import Layout, storage_problem
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
@@ -19,7 +19,9 @@ from steppe.transforms.compiled.transform_hooks import (
     RowArrays,
     RowHooks,
     StepOnRows,
+    read,
     set_beside,
+    write,
 )
 from steppe.transforms.transform_keys import Key, Keys, as_key, as_keys, keys_property, names_of, replace_last
 
@@ -114,24 +116,14 @@ class RewardSum(PlannedTransform):
         pairs = self._keys(specs)
         leaves = [(out_key, specs.reward[key]) for key, out_key in pairs]
         batch_dims = len(specs.batch_size)
-        names = [(key, out_key) for key, out_key in pairs if isinstance(key, str) and isinstance(out_key, str)]
-        flat = len(names) == len(pairs)
         masks = self._reset_keys
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-            if flat and type(td) is TensorDict and type(following) is TensorDict and not following.is_locked:
-                root, level = entries(td), entries(following)
-                for name, out_name in names:
-                    before = root.get(out_name)
-                    if before is None:
-                        raise self._no_sum(out_name, td)
-                    level[out_name] = before + level[name]
-                return following
             for key, out_key in pairs:
-                before = td.get(out_key, None)
+                before = read(td, out_key)
                 if before is None:
                     raise self._no_sum(out_key, td)
-                following.set(out_key, before + following.get(key))
+                write(following, out_key, before + read(following, key))
             return following
 
         def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:

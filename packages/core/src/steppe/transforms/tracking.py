@@ -7,12 +7,11 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from steppe.envs import DoneGroup, done_groups
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
-from steppe.storage import entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
@@ -23,7 +22,6 @@ from steppe.transforms.compiled.transform_hooks import (
     RowHooks,
     StepHook,
     StepOnRows,
-    at_level,
     read,
     set_beside,
     write,
@@ -126,7 +124,7 @@ class StepCounter(PlannedTransform):
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         groups = specs.groups
-        step = _at_each_level([(group, self._counts(group)) for group in groups])
+        step = self._counts(groups)
         zeros = _filler(groups, self.step_count_key, _int64)
         if self.max_steps is None or self.truncated_key in DONE_NAMES:
             rows = self._row_hooks(specs, groups[0]) if len(groups) == 1 and not groups[0].prefix else None
@@ -134,30 +132,35 @@ class StepCounter(PlannedTransform):
         flags = _filler(groups, self.truncated_key, _bool)
         return Hooks(step=step, reset=lambda td, fresh: flags(td, zeros(td, fresh)))
 
-    def _counts(self, group: DoneGroup) -> StepHook:
-        """Return the function that counts at one level; ``_row_hooks`` does the same in numpy, in place."""
-        name, limit = self.step_count_key, self.max_steps
-        flags, adds_flag = self._flags(group)
+    def _counts(self, groups: list[DoneGroup]) -> StepHook:
+        """Return the function that counts at each level; ``_row_hooks`` does the same in numpy, in place."""
+        limit, levels = self.max_steps, []
+        for group in groups:
+            names, adds_flag = self._flags(group)
+            levels.append((group.key(self.step_count_key), group.keys[0], [*map(group.key, names)], adds_flag))
 
-        def count_one(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-            before = None if td is None else read(td, name)
-            if before is None:
-                self._no_count(group, td)
-            count = before + 1
-            write(following, name, count)
-            if limit is None:
-                return following
-            if adds_flag:
-                write(following, flags[0], torch.zeros_like(read(following, group.names[0])))
-            if count.is_cpu and not (count.item() >= limit if count.numel() == 1 else (count >= limit).any().item()):
-                return following
-            reached = count >= limit
-            for flag in flags:
-                value = read(following, flag)
-                write(following, flag, reached.clone() if value is None else value | reached)
+        def count_all(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            for key, done, flags, adds_flag in levels:
+                before = read(td, key)
+                if before is None:
+                    self._no_count(key, td)
+                count = before + 1
+                write(following, key, count)
+                if limit is None:
+                    continue
+                if adds_flag:
+                    write(following, flags[0], torch.zeros_like(read(following, done)))
+                if count.is_cpu and not (
+                    count.item() >= limit if count.numel() == 1 else (count >= limit).any().item()
+                ):
+                    continue
+                reached = count >= limit
+                for flag in flags:
+                    value = read(following, flag)
+                    write(following, flag, reached.clone() if value is None else value | reached)
             return following
 
-        return count_one
+        return count_all
 
     def _flags(self, group: DoneGroup) -> tuple[tuple[str, ...], bool]:
         """Return the names of the entries to set after ``max_steps``, and whether the first one is added."""
@@ -202,11 +205,11 @@ class StepCounter(PlannedTransform):
 
         return RowHooks(bind, carried=(key,), writes=names, by_blocks=True)
 
-    def _no_count(self, group: DoneGroup, td: TensorDictBase | None) -> NoReturn:
-        names = sorted(map(str, td.keys())) if td is not None else []
+    def _no_count(self, key: Key, td: TensorDictBase) -> NoReturn:
         raise KeyError(
-            f"StepCounter: there is no {group.key(self.step_count_key)!r} in the data given to step. Step what reset, "
-            f"step_mdp or step_and_maybe_reset returned, with an action added to it. Found {names}."
+            f"StepCounter: there is no {key!r} in the data given to step. Step what reset, step_mdp or "
+            "step_and_maybe_reset returned, with an action added to it. Found "
+            f"{sorted(map(str, td.keys(include_nested=True, leaves_only=True)))}."
         )
 
     def _repr_keys(self) -> Iterable[str]:
@@ -284,31 +287,12 @@ def _filler(
     groups: list[DoneGroup], name: str, dtype: torch.dtype, fill: Callable[..., torch.Tensor] = _zeros
 ) -> _Hook:
     """Return a hook that writes zeros (or ones) of the shape of the done entries at each level."""
+    keys = [(group.key(name), group.keys[0]) for group in groups]
 
-    def of_level(like: str) -> _Hook:
-        def write_level(_: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
-            if type(data) is TensorDict and not data.is_locked:
-                level = entries(data)
-                model = level[like]
-                level[name] = fill(model.shape, dtype=dtype, device=model.device)
-            else:
-                model = data.get(like)
-                data.set(name, fill(model.shape, dtype=dtype, device=model.device))
-            return data
-
-        return write_level
-
-    return _at_each_level([(group, of_level(group.names[0])) for group in groups])
-
-
-def _at_each_level(hooks: Sequence[tuple[DoneGroup, Callable[[Any, TensorDictBase], TensorDictBase]]]) -> _Hook:
-    """Return a hook that calls one for each level with done entries; the hook itself if there is only the root."""
-    if len(hooks) == 1 and not hooks[0][0].prefix:
-        return hooks[0][1]
-
-    def of_levels(td: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
-        for group, hook in hooks:
-            hook(td if td is None else at_level(td, group.prefix), at_level(data, group.prefix))
+    def fill_all(_: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
+        for key, done in keys:
+            model = read(data, done)
+            write(data, key, fill(model.shape, dtype=dtype, device=model.device))
         return data
 
-    return of_levels
+    return fill_all

@@ -26,7 +26,6 @@ __all__ = [
     "Link",
     "RowArrays",
     "RowHooks",
-    "at_level",
     "pair_hook",
     "read",
     "set_beside",
@@ -240,56 +239,36 @@ def pair_hook(
         apply: function of a value that returns the new value.
         missing: called with the key and the data if an entry is missing; None skips missing entries.
     """
-    names = [(a, b) for a, b in pairs if isinstance(a, str) and isinstance(b, str)]
 
-    def general(data: TensorDictBase) -> TensorDictBase:
+    def run(data: TensorDictBase) -> TensorDictBase:
         for a, b in pairs:
-            value = data.get(a, None)
+            value = read(data, a)
             if value is not None:
-                data.set(b, apply(value))
+                write(data, b, apply(value))
             elif missing is not None:
                 missing(a, data)
         return data
 
-    if len(names) < len(pairs):
-        return general
-
-    def on_flat(data: TensorDictBase) -> TensorDictBase:
-        if type(data) is not TensorDict or data.is_locked:
-            return general(data)
-        level = entries(data)
-        for a, b in names:
-            value = level.get(a)
-            if value is None:
-                if missing is not None:
-                    missing(a, data)
-                continue
-            result = apply(value)
-            if type(result) is torch.Tensor:
-                level[b] = result
-            else:
-                data.set(b, result)
-        return data
-
-    return on_flat
+    return run
 
 
-def at_level(data: TensorDictBase, prefix: tuple[str, ...]) -> Any:
-    """Return the data at a level, or None; ``prefix`` is empty for the root."""
-    return data.get(prefix, None) if prefix else data
+def read(data: TensorDictBase, key: Key) -> Any:
+    """Return an entry, or None."""
+    value: Any = data
+    for name in (key,) if type(key) is str else key:
+        value = entries(value).get(name) if type(value) is TensorDict else value.get(name, None)
+        if value is None:
+            return None
+    return value
 
 
-def read(level: TensorDictBase, name: str) -> Any:
-    """Return the entry of a name at a level, or None."""
-    return entries(level).get(name) if type(level) is TensorDict else level.get(name, None)
-
-
-def write(level: TensorDictBase, name: str, value: torch.Tensor) -> None:
-    """Set an entry at a level, without validation; its batch size and device must fit."""
-    if type(level) is TensorDict and not level.is_locked:
+def write(data: TensorDictBase, key: Key, value: Any) -> None:
+    """Set an entry; a tensor without validation where its group exists, so its batch size and device must fit."""
+    level, name = (data, key) if type(key) is str else (read(data, key[:-1]), key[-1])
+    if type(value) is torch.Tensor and type(level) is TensorDict and not level.is_locked:
         entries(level)[name] = value
     else:
-        level.set(name, value)
+        data.set(key, value)
 
 
 def shallow_copy(tensordict: TensorDictBase) -> TensorDictBase:
