@@ -135,8 +135,7 @@ print(len(Path(own.__file__ + ".log").read_text().splitlines()))
     assert said[4] == "2"  # by the caller, and for all workers
 
 
-def test_an_edited_module_of_the_caller_is_imported_anew(run_script: Any, tmp_path: Path) -> None:
-    code = """
+EDITED = """
 import own
 print(begun(own.make), begun(own.make))
 text = Path(own.__file__).read_text()
@@ -145,14 +144,7 @@ print(begun(own.make), begun(own.make))
 write("helper", "LIMIT = 55555")  # which it imports
 print(begun(own.make), begun(own.make))
 """
-    modules = {"own": OWN.format(more="import helper", shift=10), "helper": "LIMIT = 5"}
-    said = run_own(run_script, code, tmp_path, **modules)
-
-    assert said == ["[10.0, 10.0] [10.0, 10.0]", *["[300.0, 300.0] [300.0, 300.0]"] * 2]
-
-
-def test_variables_that_a_module_reads_are_those_of_now(run_script: Any, tmp_path: Path) -> None:
-    code = """
+VARIABLES = """
 os.environ["SHIFT"] = "20"
 import own
 print(begun(own.make), begun(own.make))
@@ -161,9 +153,33 @@ print(begun(own.make))
 os.environ["SHIFT"] = "70"
 print(begun(own.make), begun(own.make))
 """
-    said = run_own(run_script, code, tmp_path, own=OWN.format(more="", shift='int(os.environ["SHIFT"])'))
+KILLED = """
+import own, signal
+print(begun(own.make), begun(own.make))
+(children,) = Path(f"/proc/{fork_server().process.pid}/task").glob("*/children")
+(module_server,) = children.read_text().split()
+os.kill(int(module_server), signal.SIGKILL)
+while Path(f"/proc/{module_server}").exists():
+    time.sleep(0.01)
+print(begun(own.make), begun(own.make))
+"""
 
-    assert said == ["[20.0, 20.0] [20.0, 20.0]", "[20.0, 20.0]", "[70.0, 70.0] [70.0, 70.0]"]
+
+@pytest.mark.parametrize(
+    ("code", "more", "shift", "expected"),
+    [
+        pytest.param(EDITED, "import helper", 10, [[10.0] * 2, [300.0] * 2, [300.0] * 2], id="edited"),
+        pytest.param(VARIABLES, "", 'int(os.environ["SHIFT"])', [[20.0] * 2, [20.0], [70.0] * 2], id="variables"),
+        pytest.param(KILLED, "", 0, [[0.0] * 2] * 2, id="its holder killed"),
+    ],
+)
+def test_a_module_of_the_caller_is_that_of_now(
+    code: str, more: str, shift: Any, expected: list[list[float]], run_script: Any, tmp_path: Path
+) -> None:
+    """After an edit, after a change of a variable that it reads, and where the process that holds it was killed."""
+    said = run_own(run_script, code, tmp_path, own=OWN.format(more=more, shift=shift), helper="LIMIT = 5")
+
+    assert said == [" ".join(f"[{first}, {first}]" for first in line) for line in expected]
 
 
 #: What keeps a module out of the fork server.
@@ -189,19 +205,3 @@ for name in {list(UNSAFE)}:
     said = run_own(run_script, code, tmp_path, **modules)
 
     assert said == [f"{name} [1.0, 1.0] [1.0, 1.0] [1.0, 1.0]" for name in UNSAFE]
-
-
-def test_a_killed_holder_of_modules_is_done_without(run_script: Any, tmp_path: Path) -> None:
-    code = """
-import own, signal
-print(begun(own.make), begun(own.make))
-(children,) = Path(f"/proc/{fork_server().process.pid}/task").glob("*/children")
-(module_server,) = children.read_text().split()
-os.kill(int(module_server), signal.SIGKILL)
-while Path(f"/proc/{module_server}").exists():
-    time.sleep(0.01)
-print(begun(own.make), begun(own.make))
-"""
-    said = run_own(run_script, code, tmp_path, own=OWN.format(more="", shift=0))
-
-    assert said == ["[0.0, 0.0] [0.0, 0.0]"] * 2

@@ -307,11 +307,16 @@ def test_no_library_of_the_family_installed_is_named():
     )
 
 
-def test_the_backend_chooses_between_several_libraries(library):
+@pytest.fixture
+def two(library):
+    """Two libraries of one family, of which the first is used."""
     library("acme_a", "1.0")
     library("acme_b", "5.0")
     register_backend_family("acme", ("acme_a", "acme_b"))
 
+
+@pytest.mark.usefixtures("two")
+def test_the_backend_chooses_between_several_libraries():
     @implement_for("acme_a")
     def fun():
         return "a"
@@ -327,14 +332,13 @@ def test_the_backend_chooses_between_several_libraries(library):
     assert fun() == "a"
     with set_backend("acme", "acme_b"):
         assert fun() == "b"
+        pinned = implementation_of(fun)
     assert fun() == "a"
+    assert pinned() == "b"
 
 
-def test_rows_for_one_library_ignore_the_backend(library):
-    library("acme_a", "1.0")
-    library("acme_b", "5.0")
-    register_backend_family("acme", ("acme_a", "acme_b"))
-
+@pytest.mark.usefixtures("two")
+def test_rows_for_one_library_ignore_the_backend():
     @implement_for("acme_b")
     def fun():
         return "b"
@@ -419,26 +423,6 @@ def test_the_choice_is_made_once_until_a_refresh(library):
     assert fun() == "old"
     library("acme", "2.0")  # refreshes
     assert fun() == "new"
-
-
-def test_an_implementation_can_be_pinned(library):
-    library("acme_a", "1.0")
-    library("acme_b", "1.0")
-    register_backend_family("acme", ("acme_a", "acme_b"))
-
-    @implement_for("acme_a")
-    def fun():
-        return "a"
-
-    @implement_for("acme_b")
-    def fun():
-        return "b"
-
-    with set_backend("acme", "acme_b"):
-        pinned = implementation_of(fun)
-
-    assert pinned() == "b"
-    assert fun() == "a"
 
 
 def test_only_a_declared_function_can_be_pinned():
