@@ -157,17 +157,15 @@ def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Com
                 f"{group.key('terminated')!r}, which then is ambiguous: return {group.key('terminated')!r} too."
             )
         flags = [value for value in (terminated, truncated) if value is not None]
-        if done is None and flags:
-            done = values["done"] = flags[0] | flags[-1]
-        elif done is not None and not flags:
+        if done is None:
+            lead = tensordict.batch_size[: max(tensordict.batch_dims - len(spec.shape), 0)]
+            done = flags[0] | flags[-1] if flags else spec[group.key("done")].zero(lead).to(torch.bool)
+            values["done"] = done
+        elif not flags:
             values["terminated"] = done.clone()
-        lead = tensordict.batch_size[: max(tensordict.batch_dims - len(spec.shape), 0)]
         for name in missing:
             value = values[name]
-            if value is None:
-                zero = spec[group.key(name)].zero(lead) if done is None else done
-                value = torch.zeros_like(zero, dtype=torch.bool)
-            tensordict.set(group.key(name), value)
+            tensordict.set(group.key(name), torch.zeros_like(done, dtype=torch.bool) if value is None else value)
 
 
 def _entries_at(tensordict: TensorDictBase, prefix: tuple[str, ...]) -> dict[str, Any] | None:

@@ -126,17 +126,19 @@ class ResetAndStep(EnvAttributes):
         if fresh is given:
             raise SpecError(f"{type(self).__name__}._reset must return a new TensorDict, not the one it was given.")
         complete_done(fresh, groups, self.full_done_spec)
-        self._adjust_and_validate(fresh, given, "reset")
+        self._adjust_and_validate(fresh, given, self._expectation, "reset")
         if not self.allow_done_after_reset:
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if given is None:
             return fresh
         return reset_masks.merge_reset(given, fresh, groups, masks)
 
-    def _adjust_and_validate(self, data: TensorDictBase, given: TensorDictBase | None, what: str) -> None:
+    def _adjust_and_validate(
+        self, data: TensorDictBase, given: TensorDictBase | None, expectation: Expectation, what: str
+    ) -> None:
         """Reshape and cast the data of a reset or step to the specs, and compare the first one with them."""
         state = self.base_state
-        self._expectation.adjust(data, what, casts=not state.run_type_checks)
+        expectation.adjust(data, what, casts=not state.run_type_checks)
         first = what not in state.validated
         if first and what == "step":
             self._find_extra_outputs(data)
@@ -195,7 +197,8 @@ class ResetAndStep(EnvAttributes):
         rows = self._plain_rows(tensordict)
         if rows is not None:
             return rows.step(tensordict)
-        self._expectation.check_action(tensordict)
+        expectation = self._expectation
+        expectation.check_action(tensordict)
         following = self._step(tensordict)
         if following is tensordict:
             raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
@@ -205,8 +208,10 @@ class ResetAndStep(EnvAttributes):
             state.undeclared.discard("reward")
             if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
                 self.assign_spec("reward", Composite({}, shape=self.batch_size))
-        self._expectation.complete(following)
-        self._adjust_and_validate(following, tensordict, "step")
+        if "step" not in state.validated:
+            expectation = self._expectation  # made anew if this step has shown that the environment has no reward
+        expectation.complete(following)
+        self._adjust_and_validate(following, tensordict, expectation, "step")
         if state.auto_reset is not None:
             following = state.auto_reset.keep(following, self)
         return following
