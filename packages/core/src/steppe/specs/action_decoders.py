@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +33,7 @@ _TABLE_LIMIT = 64
 _new_array = np.array
 
 
+@dataclass(slots=True, eq=False)
 class ActionDecoder:
     """Functions that decode the actions of one leaf spec.
 
@@ -43,22 +45,12 @@ class ActionDecoder:
         takes_arrays: whether a decoded action is the array itself.
     """
 
-    __slots__ = ("few", "many", "one", "takes_arrays", "validates")
-
-    def __init__(
-        self,
-        one: Callable[[torch.Tensor], Any],
-        many: Callable[[np.ndarray], list[Any]],
-        *,
-        few: Callable[[list[Any]], list[Any] | None] | None = None,
-        validates: bool = False,
-        takes_arrays: bool = False,
-    ) -> None:
-        self.one = one
-        self.many = many
-        self.few = few
-        self.validates = validates
-        self.takes_arrays = takes_arrays
+    one: Callable[[torch.Tensor], Any]
+    many: Callable[[np.ndarray], list[Any]]
+    _: KW_ONLY
+    few: Callable[[list[Any]], list[Any] | None] | None = None
+    validates: bool = False
+    takes_arrays: bool = False
 
 
 def decode_one_hot(n: int, refuse: Refuse) -> ActionDecoder:

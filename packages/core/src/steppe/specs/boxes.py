@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -176,6 +177,7 @@ class ContinuousBox(Box):
         return f"ContinuousBox(low={brief(self.least)}, high={brief(self.most)})"
 
 
+@dataclass
 class CategoricalBox(Box):
     """The integers from 0 to ``n - 1``.
 
@@ -183,14 +185,7 @@ class CategoricalBox(Box):
         n: number of integers; -1 if unknown.
     """
 
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.n == other.n
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={self.n})"
+    n: int
 
 
 DiscreteBox: TypeAlias = CategoricalBox

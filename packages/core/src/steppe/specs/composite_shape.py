@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from operator import methodcaller
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ class CompositeShape(CompositeEntries, Lockable):
     def unflatten(self, dim: int, sizes: ShapeLike) -> Self:
         """Return the spec with the batch dimension ``dim`` split into ``sizes``."""
         at, parts = self._batch_dim(dim), shapes.size(sizes)
-        shape = self._shape_after(f"unflatten into {tuple(parts)}", lambda t: shapes.unflatten(t, at, parts))
+        shape = self._shape_after(f"unflatten into {tuple(parts)}", methodcaller("unflatten", at, parts))
         return self._remake(shape, lambda child: child.unflatten(at, parts), None)
 
     def _index(self, index: object) -> Self:

@@ -44,7 +44,6 @@ __all__ = [
     "split",
     "static",
     "torch_index",
-    "unflatten",
 ]
 
 ShapeLike: TypeAlias = "int | Sequence[int] | torch.Size"
@@ -136,12 +135,6 @@ def product(counts: Iterable[int | float]) -> int | float:
     while len(factors) > 1:
         factors = [math.prod(factors[i : i + 2]) for i in range(0, len(factors), 2)]
     return factors[0] if factors else 1
-
-
-def unflatten(tensor: torch.Tensor, dim: int, sizes: Sequence[int]) -> torch.Tensor:
-    """Split a dimension: torch's function with types."""
-    out: torch.Tensor = tensor.unflatten(dim, sizes)  # type: ignore[no-untyped-call]
-    return out
 
 
 def _sentinel(shape: Sequence[int]) -> int:
