@@ -10,7 +10,6 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
-from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.progress import ProgressLine
 from steppe.collectors.request_form import RequestForm
@@ -29,7 +28,6 @@ class BatchLoop(RequestForm, DataCollectorBase):
         in_use: the thread that uses the collector: a call of another one raises StateError.
     """
 
-    backend: CollectorBackend
     closed: bool = True  # until there is something to close
     requested_frames_per_batch: int
     init_random_frames: int
@@ -49,9 +47,6 @@ class BatchLoop(RequestForm, DataCollectorBase):
     def policy_version(self) -> int:
         """How often the policy was updated."""
         return self.backend.policy_version
-
-    def _check_open(self) -> None:
-        self.backend.check_open()
 
     def _collect(self, *, random: bool) -> tuple[TensorDictBase, int]:
         if self._requests is not None:
@@ -89,7 +84,7 @@ class BatchLoop(RequestForm, DataCollectorBase):
 
     def _next(self) -> Any:
         while True:
-            self._check_open()
+            self.backend.check_open()
             if not self.backend.iterates:
                 raise TypeError(f"{type(self).__name__} needs frames_per_batch= to be iterated over.")
             held = self._delivery.waiting()

@@ -83,12 +83,12 @@ class CollectorBackend(ABC):
         """Seed environments, random actions and torch; returns the seed for whatever comes next."""
 
     @abstractmethod
-    def set_seeds(self, seeds: int | Sequence[int]) -> None:
-        """Seed with the argument ``seeds=`` of the collector."""
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each worker, or this process, with a number of the argument ``seeds=`` of the collector."""
 
     @abstractmethod
-    def seed_policies(self, seeds: int | Sequence[int]) -> None:
-        """Seed the random numbers that the policy draws, with the argument ``policy_seeds=`` of the collector."""
+    def seed_policies(self, seeds: Sequence[int]) -> None:
+        """Seed the random numbers that the policy draws, in each worker or in this process."""
 
     @abstractmethod
     def policy_has(self, name: str) -> bool:

@@ -218,6 +218,8 @@ class Collector(BatchLoop):
         arguments.check_output(name, given)
         if seed is not None and seeds is not None:
             raise TypeError(f"{name}: give seed= or seeds=, not both.")
+        if not isinstance(seeds, Sequence):
+            seed, seeds = seed if seeds is None else int(seeds), None
         if policy is not None and policy_factory is not None:
             raise TypeError("Give a policy or a policy_factory, not both.")
         self.in_use = InUse(name)
@@ -260,11 +262,11 @@ class Collector(BatchLoop):
             self._set_up_loop(Delivery(self, self.backend.done_groups), progress_bar=progress_bar)
             self.closed = False
             if seeds is not None:
-                self.backend.set_seeds(seeds)
+                self.backend.set_seeds(self._one_each("seeds", seeds))
             elif seed is not None:
                 self.set_seed(seed)
             if policy_seeds is not None:
-                self.backend.seed_policies(policy_seeds)
+                self.backend.seed_policies(self._one_each("policy_seeds", policy_seeds))
         except BaseException:
             self.closed = True
             self.backend.abandon()
@@ -359,7 +361,7 @@ class Collector(BatchLoop):
 
     def rollout(self) -> TensorDictBase:
         """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
-        self._check_open()
+        self.backend.check_open()
         batch, _ = self._collect(random=self._is_random)
         self.backend.batch_lost = False
         return batch
@@ -370,7 +372,7 @@ class Collector(BatchLoop):
         Args:
             random: take random actions; the policy is not called.
         """
-        self._check_open()
+        self.backend.check_open()
         batch, frames = self._collect(random=random)
         self._frames += frames
         self._iterations += 1
@@ -388,7 +390,7 @@ class Collector(BatchLoop):
             AttributeError: the collector has workers.
         """
         backend = self._local("fake_tensordict")
-        self._check_open()
+        self.backend.check_open()
         if self._requests is not None:
             self._requests.forget()
         batch = backend.fake(self._is_random)
@@ -406,7 +408,7 @@ class Collector(BatchLoop):
             index: which rows of the batch of environments (of each worker); all where None.
             **kwargs: given to ``env.reset``.
         """
-        self._check_open()
+        self.backend.check_open()
         if self._requests is not None and self.worker_group is None:
             self._requests.forget()
         ended = self.backend.reset(index, kwargs)
@@ -434,7 +436,7 @@ class Collector(BatchLoop):
         Raises:
             ClosedError: after ``shutdown``.
         """
-        self._check_open()
+        self.backend.check_open()
         following = self.backend.set_seed(seed, static_seed)
         self._restart_requests()
         return following
@@ -452,7 +454,10 @@ class Collector(BatchLoop):
     @exclusive("seed_policy")
     def seed_policy(self, seed: int) -> None:
         """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``."""
-        self.backend.seed_policies(seed)
+        self.backend.seed_policies(self._one_each("seed", seed))
+
+    def _one_each(self, argument: str, seeds: int | Sequence[int]) -> list[int]:
+        return arguments.seeds_of(type(self).__name__, argument, seeds, max(self.num_workers, 1))
 
     def policy_has(self, name: str) -> bool:
         """Whether the policy, which workers may have made, has a method of this name."""
@@ -508,7 +513,7 @@ class Collector(BatchLoop):
             WorkerError: a worker raised, or ended, in the request that is running.
         """
         if self.worker_group is not None:
-            self._check_open()
+            self.backend.check_open()
             if self._requests is not None:
                 self._requests.look()  # the error of a worker in a running job is raised here too
         given = arguments.weights_given(

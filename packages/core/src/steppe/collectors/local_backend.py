@@ -182,11 +182,11 @@ class LocalBackend(CollectorBackend):
         self._acting.draw_anew()
         return following
 
-    def set_seeds(self, seeds: int | Sequence[int]) -> None:
-        self.set_seed(arguments.seeds_of(type(self._collector).__name__, "seeds", seeds, 1)[0], False)
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        self.set_seed(seeds[0], False)
 
-    def seed_policies(self, seeds: int | Sequence[int]) -> None:
-        self._acting.seed(arguments.seeds_of(type(self._collector).__name__, "policy_seeds", seeds, 1)[0])
+    def seed_policies(self, seeds: Sequence[int]) -> None:
+        self._acting.seed(seeds[0])
 
     def policy_has(self, name: str) -> bool:
         return callable(getattr(self.policy, name, None))

@@ -16,17 +16,16 @@ class ProgressLine:
     Args:
         name: the text at the beginning of the line.
         total: total number of frames; None for no end.
-        console: where to write (default: standard error).
     """
 
-    def __init__(self, name: str, total: int | None, console: Console | None = None) -> None:
+    def __init__(self, name: str, total: int | None) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]:,.0f} frames/s"),
             TimeRemainingColumn(),
-            console=console or Console(stderr=True),
+            console=Console(stderr=True),
         )
         self._task = self._progress.add_task(name, total=total, speed=0.0)
         self._start: float | None = None

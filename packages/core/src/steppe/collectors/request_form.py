@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
+from steppe.collectors.collector_backend import CollectorBackend
 from steppe.workers import InUse, exclusive
 
 if TYPE_CHECKING:
@@ -69,11 +69,8 @@ class RequestForm:
     """
 
     in_use: InUse
+    backend: CollectorBackend
     _requests: RequestEngine | None = None
-
-    @abstractmethod
-    def _check_open(self) -> None:
-        """Raise ClosedError if nothing more can be collected."""
 
     @property
     def requests(self) -> RequestEngine:
@@ -81,7 +78,7 @@ class RequestForm:
         if self._requests is None:
             from steppe.registry import find_collector
 
-            self._check_open()
+            self.backend.check_open()
             self._requests = find_collector("Requests")(self)
         return self._requests
 

@@ -12,7 +12,7 @@ from steppe.collectors.engine import Collector
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.shared_weights import SharedWeights, fields_of
-from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, PROGRESS, STOP, Report, WorkerTask
+from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.collectors.writer import Key
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import ControlBlock, ItemError, Worker
@@ -110,7 +110,7 @@ class WorkerLink:
             raise ItemError(self.worker.index, doing) from error
 
     def order(self, order: int, argument: int) -> int:
-        """Do nothing: the caller of a collector's workers sends messages."""
+        """Do nothing: the caller sends messages, because a batch takes much longer than a message."""
         return 0
 
     @property
@@ -133,8 +133,7 @@ class WorkerLink:
 
     def collection_stopped(self) -> bool:
         """Whether the batch is to end at this step: the collector calls this between steps."""
-        self.flags[PROGRESS] += 1
-        return bool(self.flags[STOP])
+        return self.is_stopped
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -181,8 +180,6 @@ class WorkerLink:
     def _collected(self, random: bool) -> TensorDictBase:
         if not self.backend.batches.holds_first_step:
             self.take_weights()  # all steps of a batch are made with the weights of its first step
-        if self.task.interruptible:
-            self.flags[PROGRESS] = 0
         batch = self.collector.counted(random=random)
         ids = batch.get(("collector", "traj_ids"), None)
         if ids is not None and self.n_workers > 1:

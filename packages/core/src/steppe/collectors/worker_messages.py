@@ -12,14 +12,13 @@ from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.shared_weights import Field
 from steppe.specs import Composite
 
-__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Report", "WorkerTask"]
+__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "WorkerTask"]
 
 #: The function that each worker runs.
 ENTRY = "steppe.collectors.serving:serve"
 
-#: Flags of each worker in the control block: the caller asks it to stop, how many steps of this batch it has taken, and
-#: whether it has read the weights for its request.
-STOP, PROGRESS, HAS_WEIGHTS, PER_WORKER = 0, 1, 2, 8
+#: Flags of each worker in the control block: the caller asks it to stop, and it has read the weights for its request.
+STOP, HAS_WEIGHTS, PER_WORKER = 0, 1, 8
 
 
 @dataclass(frozen=True)

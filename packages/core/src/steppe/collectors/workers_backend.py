@@ -45,9 +45,10 @@ _ONE_FOR_EACH = ("create_env_kwargs", "device", "env_device", "policy_device")
 class WorkersBackend(CollectorBackend):
     """Worker processes that collect whole batches by themselves, each with a ``Collector`` of its own.
 
-    The data lies in memory that all processes share, and a worker sends one flag for each batch. It takes over new
-    weights between batches. ``("collector", "traj_ids")`` are unique over all workers. The error of a worker reaches
-    the caller with its traceback, and a killed worker is noticed at once; after either, all workers are stopped.
+    The data lies in memory that all processes share, and a worker sends a short message for each batch. It takes over
+    new weights between batches. ``("collector", "traj_ids")`` are unique over all workers. The error of a worker
+    reaches the caller with its traceback, and a killed worker is noticed at once; after either, all workers are
+    stopped.
 
     Args:
         collector: the collector that this is for.
@@ -161,13 +162,9 @@ class WorkersBackend(CollectorBackend):
             seed = seed if static_seed else following
         return following
 
-    def set_seeds(self, seeds: int | Sequence[int]) -> None:
-        if not isinstance(seeds, Sequence):
-            self.set_seed(seeds, False)
-            return
+    def set_seeds(self, seeds: Sequence[int]) -> None:
         # Numbers that follow each other would give workers the same environments, shifted by one.
-        name = type(self._collector).__name__
-        self.seed_workers([next_seed(each) for each in arguments.seeds_of(name, "seeds", seeds, self.worker_group.n)])
+        self.seed_workers([next_seed(each) for each in seeds])
 
     def seed_workers(self, seeds: Sequence[int]) -> None:
         """Seed each worker with its own number; see ``Collector.seed_workers``."""
@@ -177,9 +174,8 @@ class WorkersBackend(CollectorBackend):
             raise SpecError(f"{n} workers need {n} seeds, found {len(seeds)}.")
         self.worker_group.ask({worker: _call("set_seed", seed) for worker, seed in enumerate(seeds)})
 
-    def seed_policies(self, seeds: int | Sequence[int]) -> None:
-        numbers = arguments.seeds_of(type(self._collector).__name__, "policy_seeds", seeds, self.worker_group.n)
-        self.worker_group.ask({worker: _call("seed_policy", number) for worker, number in enumerate(numbers)})
+    def seed_policies(self, seeds: Sequence[int]) -> None:
+        self.worker_group.ask({worker: _call("seed_policy", seed) for worker, seed in enumerate(seeds)})
 
     def policy_has(self, name: str) -> bool:
         return name in self.agent_declarations.methods
