@@ -278,21 +278,20 @@ class Collector(BatchLoop):
     def _makers(self, create_env_fn: Any, num_workers: int | None) -> list[Any] | None:
         """Return what makes the environment of each worker; None for an environment in this process."""
         name = type(self).__name__
-        listed = isinstance(create_env_fn, (list, tuple))
         if self.schedule is None and not num_workers:
             return None
-        if listed:
+        if isinstance(create_env_fn, (list, tuple)):
             makers = list(create_env_fn)
             if num_workers and num_workers != len(makers):
                 raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
-        elif not num_workers and self.schedule is not None:
+            if not makers:
+                raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
+        elif not num_workers:
             raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
+        elif (number := arguments.whole_number(num_workers)) is None or number < 1:
+            raise SpecError(f"{name}: num_workers is a whole number >= 1, found {num_workers!r}.")
         else:
-            if (arguments.whole_number(num_workers) or 0) < 1:
-                raise SpecError(f"{name}: num_workers is a whole number >= 1, found {num_workers!r}.")
-            makers = [create_env_fn] * int(num_workers or 1)
-        if not makers:
-            raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
+            makers = [create_env_fn] * number
         return [env_factory(maker) if isinstance(maker, str) else maker for maker in makers]
 
     # -- what it runs ---------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from steppe.workers import InUse, exclusive
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from steppe.collectors.serving import WorkerLink
+
 __all__ = ["RequestEngine", "RequestForm"]
 
 
@@ -53,12 +55,8 @@ class RequestEngine(Protocol):
     def anew(self) -> Self:
         """Return an engine in the state of a new one, after the collector was seeded."""
 
-    def in_worker(self, link: Any) -> Any:
-        """Return the object whose methods the requests of the caller's process call in this worker.
-
-        Args:
-            link: a :class:`steppe.collectors.WorkerLink`.
-        """
+    def in_worker(self, link: WorkerLink) -> Any:
+        """Return the object whose methods the requests of the caller's process call in this worker."""
 
 
 class RequestForm:

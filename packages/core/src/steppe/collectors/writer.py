@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ Key: TypeAlias = "str | tuple[str, ...]"
 #: Views of single steps are kept from batch to batch up to this number.
 _MAX_VIEWS = 1 << 16
 
-_foreach_copy = getattr(torch, "_foreach_copy_", None)
+_copy: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
 
 
 def make_writer(
@@ -208,14 +208,6 @@ class FrameWriter:
             for tensor in self.tensors.values():
                 tensor.narrow(self.dim, written, self.steps - written).zero_()
         return self.td
-
-
-def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    if _foreach_copy is not None:
-        _foreach_copy(targets, sources)
-    else:
-        for target, source in zip(targets, sources, strict=True):
-            target.copy_(source)
 
 
 class FrameList:
