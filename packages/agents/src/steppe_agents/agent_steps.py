@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.collectors import AgentDeclarations, row_ends
-from steppe.envs import DoneGroup, EnvBase, with_written
+from steppe.collectors import AgentDeclarations
+from steppe.envs import DoneGroup, EnvBase, rows_ended, with_written
 from steppe.errors import InfoError
 from steppe.specs import CPU
 from steppe_agents.agent_infos import default_infos
@@ -115,7 +115,7 @@ class AgentSteps:
         if self._has_state and not random:
             state = self._state.next_state(root)
         frame, following = self._env.step_and_maybe_reset(self._without_agent_entries(root))
-        ended = row_ends(frame.get("next"), self._groups)
+        ended = rows_ended(frame.get("next"), self._groups)
         if self._has_state and self._adds_init:
             frame.set("is_init", init)
         if self._stores_state:

@@ -13,8 +13,8 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 from tensordict import stack as stack_tds
 
-from steppe.collectors import first_call, row_ends
-from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, with_written, without_private
+from steppe.collectors import first_call
+from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, rows_ended, with_written, without_private
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.storage import storage_problem
@@ -204,7 +204,7 @@ class Lanes:
         lanes, rows, root = self._lanes, self._rows, self._next_root
         assert root is not None
         td, state = self._acted(root, lanes)
-        ended = row_ends(td.get("next"), self._groups)
+        ended = rows_ended(td.get("next"), self._groups)
         for row in rows:
             self._steps_of[row.own_lane] += 1
         if self.max_steps is not None:

@@ -28,9 +28,10 @@ from steppe.collectors.presets import (
 from steppe.collectors.request_form import RequestEngine
 from steppe.collectors.serving import WorkerLink
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
-from steppe.collectors.trajectories import row_ends, scatter, split_trajectories
+from steppe.collectors.trajectories import scatter, split_trajectories
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
+from steppe.envs import rows_ended as row_ends
 
 __all__ = [
     "OWN_ENV",

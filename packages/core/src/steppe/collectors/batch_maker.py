@@ -13,9 +13,9 @@ from steppe.collectors.acting import Acting
 from steppe.collectors.agent_hook import AgentStepper
 from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.row_run import RowRun
-from steppe.collectors.trajectories import TrajectoryIds, row_ends
+from steppe.collectors.trajectories import TrajectoryIds
 from steppe.collectors.writer import FrameList, FrameWriter, Key, make_writer
-from steppe.envs import EnvBase, RandomActions, declared_keys, with_written
+from steppe.envs import EnvBase, RandomActions, declared_keys, rows_ended, with_written
 from steppe.specs import CPU, Composite, make_composite_from_td
 
 __all__ = ["BatchMaker"]
@@ -239,7 +239,7 @@ class BatchMaker:
 
     def _yielded(self, stored: TensorDictBase) -> TensorDictBase:
         """Number the trajectories of a batch, and return the batch that the caller gets."""
-        ends, steps = row_ends(stored.get("next"), self.env.done_groups), self.steps_of_batch
+        ends, steps = rows_ended(stored.get("next"), self.env.done_groups), self.steps_of_batch
         ended = int(ends.sum())
         ids = self.ids.advance(ends[..., :steps])
         if ids.shape[-1] < stored.batch_size[-1]:

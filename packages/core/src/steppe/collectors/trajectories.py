@@ -13,12 +13,11 @@ from tensordict import (
     is_tensor_collection,
 )
 
-from steppe.envs import DoneGroup
 from steppe.errors import SpecError
 from steppe.specs import CPU, as_path
 from steppe.storage import build_td
 
-__all__ = ["TrajectoryIds", "row_ends", "scatter", "split_trajectories"]
+__all__ = ["TrajectoryIds", "scatter", "split_trajectories"]
 
 
 class TrajectoryIds:
@@ -58,20 +57,6 @@ class TrajectoryIds:
         ids = running[:-1].t().reshape(ends.shape).contiguous()
         self._current, self.begun = running[-1].clone(), self.begun + int(number[-1, -1])
         return ids
-
-
-def row_ends(following: TensorDictBase, groups: list[DoneGroup]) -> torch.Tensor:
-    """Return which frames end an episode of their row, ``[*B, T]`` bool.
-
-    The done entry of the root decides. If the root has none, an episode ends with the done entry of any group.
-
-    Args:
-        following: the ``"next"`` data of a batch.
-        groups: the levels that have done entries, the root first.
-    """
-    deciding = groups[:1] if not groups[0].prefix else groups
-    levels = [following.get(group.key("done")).reshape((*following.batch_size, -1)).any(-1) for group in deciding]
-    return torch.stack(levels).any(0)
 
 
 def split_trajectories(

@@ -6,8 +6,8 @@ import torch
 from tensordict import TensorDictBase
 from tensordict import cat as cat_tds
 
-from steppe.collectors.trajectories import row_ends, split_trajectories
-from steppe.envs import DoneGroup
+from steppe.collectors.trajectories import split_trajectories
+from steppe.envs import DoneGroup, rows_ended
 
 __all__ = ["WholeTrajectories"]
 
@@ -53,7 +53,7 @@ class WholeTrajectories:
             ids = ids[ids >= 0]
         order = ids.argsort(stable=True)
         flat = flat[order]
-        ends = row_ends(flat.get("next"), self._groups)
+        ends = rows_ended(flat.get("next"), self._groups)
         numbers, lengths = ids[order].unique_consecutive(return_counts=True)
         segments = flat.split(lengths.tolist())
         for number, segment, end in zip(numbers.tolist(), segments, lengths.cumsum(0), strict=True):
