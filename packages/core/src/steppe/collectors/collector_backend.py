@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.agent_hook import AgentDeclarations
@@ -21,6 +22,8 @@ class CollectorBackend(ABC):
 
     Attributes:
         frames_per_batch: frames in each batch.
+        frames_per_worker: frames in a batch of each worker, or of this process.
+        env_batch_size: the batch size of the environment of a worker, or of this process.
         parts_of_batch: what these are made of, for the warning that their number was rounded up.
         iterates: whether the collector may be iterated over without ``frames_per_batch=``.
         done_groups: the levels of the data that have done entries, the root first.
@@ -30,6 +33,8 @@ class CollectorBackend(ABC):
     """
 
     frames_per_batch: int
+    frames_per_worker: list[int]
+    env_batch_size: torch.Size
     parts_of_batch: str
     iterates: bool = False
     done_groups: list[DoneGroup]

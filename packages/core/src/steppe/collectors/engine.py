@@ -332,22 +332,17 @@ class Collector(BatchLoop):
 
     @property
     def env_batch_size(self) -> torch.Size:
-        """The batch size of the environment of each worker."""
-        return self._over_workers("env_batch_size").env_batch_size
+        """The batch size of the environment, over workers of the environment of each."""
+        return self.backend.env_batch_size
 
     @property
     def frames_per_worker(self) -> list[int]:
-        """Frames in a batch of each worker."""
-        return self._over_workers("frames_per_worker").frames_per_worker
+        """Frames in a batch of each worker; of this process if there are no workers."""
+        return self.backend.frames_per_worker
 
     def _local(self, name: str) -> LocalBackend:
         if not isinstance(self.backend, LocalBackend):
             raise AttributeError(f"{type(self).__name__}.{name}: the environments and policies are in its workers.")
-        return self.backend
-
-    def _over_workers(self, name: str) -> WorkersBackend:
-        if not isinstance(self.backend, WorkersBackend):
-            raise AttributeError(f"{type(self).__name__}.{name}: this collector has no workers: say num_workers=.")
         return self.backend
 
     def __repr__(self) -> str:
@@ -447,7 +442,9 @@ class Collector(BatchLoop):
         Args:
             seeds: one for each worker.
         """
-        self._over_workers("seed_workers").seed_workers(seeds)
+        if not isinstance(self.backend, WorkersBackend):
+            raise AttributeError(f"{type(self).__name__}.seed_workers: this collector has no workers: num_workers=.")
+        self.backend.seed_workers(seeds)
         self._restart_requests()
 
     @exclusive("seed_policy")

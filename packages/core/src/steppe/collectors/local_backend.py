@@ -64,9 +64,10 @@ class LocalBackend(CollectorBackend):
                 policy.register_collector(collector)
             keeps_states = given["store_agent_state"] == "all"
             agent = agent_stepper(name, env, acting.policy, groups, keeps_states=keeps_states)
-            rows = env.numel()
+            self.env_batch_size, rows = env.batch_size, env.numel()
             steps = -(-frames // rows)
             self.frames_per_batch, self.parts_of_batch = steps * rows, f"{steps} steps of {rows} rows"
+            self.frames_per_worker = [self.frames_per_batch]
             self.batches = BatchMaker(env, acting, agent, metadata, steps=steps, stopped=stopped)
             self.sole_use = SoleUse(env)
         except BaseException:

@@ -56,7 +56,6 @@ class WorkersBackend(CollectorBackend):
         given: the arguments of the collector.
 
     Attributes:
-        env_batch_size: the batch size of the environment of a worker.
         slot_len, num_slots: the shared memory for requests, see ``Collector``.
     """
 
