@@ -1,6 +1,7 @@
-"""What the tests of a plugin need: conformance classes, fixtures, fake packages, mock environments.
+"""Conformance classes, fixtures, fake packages and mock environments to test plugins.
 
-Names are fetched when they are first touched: importing this package imports neither torch nor steppe.
+Each module is imported at the first use of one of its names, so importing this package imports neither torch nor
+steppe.
 """
 
 from __future__ import annotations

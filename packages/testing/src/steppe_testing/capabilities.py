@@ -1,4 +1,4 @@
-"""Skipping what an environment says that it cannot do, so that it is counted."""
+"""Skip tests of capabilities that a conformance class declares as missing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pytest
 
 __all__ = ["CAPABILITY", "GATE", "require", "skip_gated"]
 
-#: How the reason of a skip by a flag begins; the summary at the end of a run counts these.
+#: Prefix of the reason of a skip by a capability flag. The summary at the end of a run counts these skips.
 CAPABILITY = "capability "
-#: How the reason of a skip begins where an earlier test has to be fixed first.
+#: Prefix of the reason of a skip because another test has to pass first.
 GATE = "blocked by "
 
 
 def require(case: Any, flag: str, expected: bool = True) -> None:
-    """Skip the running test unless a conformance class says that it has a capability.
+    """Skip the running test unless a capability flag has the expected value.
 
     Args:
         case: the instance of the conformance class.
-        flag: name of the attribute.
-        expected: the value with which the test runs.
+        flag: name of the attribute of the class.
+        expected: value of the flag with which the test runs.
     """
     value = getattr(case, flag)
     if bool(value) is not expected:
@@ -28,5 +28,5 @@ def require(case: Any, flag: str, expected: bool = True) -> None:
 
 
 def skip_gated(case: Any, test: str, problem: str) -> NoReturn:
-    """Skip a test that says nothing as long as another one fails."""
+    """Skip a test whose result means nothing while another test fails."""
     pytest.skip(f"{GATE}{type(case).__name__}.{test}: {problem.splitlines()[0]}")

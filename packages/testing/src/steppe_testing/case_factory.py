@@ -1,4 +1,4 @@
-"""Factories that call a method of a conformance class, in this process or in a worker."""
+"""CaseFactory: call a function with a conformance class, here or in a worker."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ __all__ = ["CaseFactory"]
 
 
 class CaseFactory:
-    """Calls ``function(case, *args)``. Pickled by value: workers cannot import the modules that pytest has collected.
+    """Calls ``function(case, *args)`` in this process or in a worker.
+
+    The class is pickled by value, because workers cannot import the test modules that pytest has collected.
 
     Args:
         function: module-level function of an installed package.
-        case: a class, in a test file.
+        case: a class of a test file.
         *args: further arguments.
     """
 
@@ -24,7 +26,7 @@ class CaseFactory:
         self.args = args
 
     def __call__(self) -> Any:
-        """Make what the function makes."""
+        """Return the result of the function."""
         return self.function(self.case, *self.args)
 
     def __reduce__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Comparing data: which entries of two TensorDicts differ, and how."""
+"""Compare two TensorDicts: which entries differ, and how."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ __all__ = ["assert_equal_data", "differences"]
 
 
 def differences(found: Any, expected: Any, *, exclude: tuple[str, ...] = ()) -> list[str]:
-    """Say where two TensorDicts differ, in a sentence each; NaN equals NaN. Empty where they are equal.
+    """Return the differences of two TensorDicts, one sentence for each.
+
+    The list is empty if they are equal. NaN equals NaN.
 
     Args:
-        found: data.
-        expected: data.
-        exclude: names of entries to leave out, at any depth.
+        found: data to check.
+        expected: data that it should equal.
+        exclude: names of entries to ignore, at any depth.
     """
     return list(_compare(found, expected, (), exclude))
 
@@ -25,14 +27,14 @@ def differences(found: Any, expected: Any, *, exclude: tuple[str, ...] = ()) -> 
 def assert_equal_data(
     found: Any, expected: Any, what: str = "the data", *, exclude: tuple[str, ...] = (), hint: str = ""
 ) -> None:
-    """Raise AssertionError, naming the entries that differ, unless two TensorDicts are equal.
+    """Raise an AssertionError that names the different entries of two TensorDicts.
 
     Args:
-        found: data.
-        expected: data.
-        what: how the error calls the data.
-        exclude: names of entries to leave out, at any depth.
-        hint: what to do about it, added to the error.
+        found: data to check.
+        expected: data that it should equal.
+        what: name of the data in the error.
+        exclude: names of entries to ignore, at any depth.
+        hint: advice, appended to the error.
     """
     problems = differences(found, expected, exclude=exclude)
     if problems:
@@ -47,29 +49,29 @@ def _compare(found: Any, expected: Any, path: tuple[str, ...], exclude: tuple[st
     if isinstance(found, LazyStackedTensorDict) or isinstance(expected, LazyStackedTensorDict):
         lazy = found if isinstance(found, LazyStackedTensorDict) else expected
         rows = zip(found.unbind(lazy.stack_dim), expected.unbind(lazy.stack_dim), strict=True)
-        for i, (one, other) in enumerate(rows):
-            yield from _compare(one, other, (*path, f"[{i}]"), exclude)
+        for i, (found_row, expected_row) in enumerate(rows):
+            yield from _compare(found_row, expected_row, (*path, f"[{i}]"), exclude)
         return
-    mine, theirs = set(found.keys()) - set(exclude), set(expected.keys()) - set(exclude)
-    for name in sorted(theirs - mine):
+    found_names, expected_names = set(found.keys()) - set(exclude), set(expected.keys()) - set(exclude)
+    for name in sorted(expected_names - found_names):
         yield f"{_at((*path, name))} is missing"
-    for name in sorted(mine - theirs):
+    for name in sorted(found_names - expected_names):
         yield f"{_at((*path, name))} was not expected"
-    for name in sorted(mine & theirs):
+    for name in sorted(found_names & expected_names):
         yield from _compare_entry(found.get(name), expected.get(name), (*path, name), exclude)
 
 
 def _compare_entry(found: Any, expected: Any, path: tuple[str, ...], exclude: tuple[str, ...]) -> Iterator[str]:
-    if _nested(found) and _nested(expected):
+    if _is_nested(found) and _is_nested(expected):
         yield from _compare(found, expected, path, exclude)
     elif not isinstance(found, torch.Tensor) or not isinstance(expected, torch.Tensor):
-        one, other = _bare(found), _bare(expected)
+        found_value, expected_value = _as_python(found), _as_python(expected)
         if type(found) is not type(expected) and (
             isinstance(found, torch.Tensor) or isinstance(expected, torch.Tensor)
         ):
             yield f"{_at(path)}: a {type(found).__name__}, expected a {type(expected).__name__}"
-        elif one != other:
-            yield f"{_at(path)}: {one!r}, expected {other!r}"
+        elif found_value != expected_value:
+            yield f"{_at(path)}: {found_value!r}, expected {expected_value!r}"
     elif found.shape != expected.shape:
         yield f"{_at(path)}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
     elif found.dtype is not expected.dtype:
@@ -80,16 +82,16 @@ def _compare_entry(found: Any, expected: Any, path: tuple[str, ...], exclude: tu
             unequal &= ~(found.cpu().isnan() & expected.cpu().isnan())
         if bool(unequal.any()):
             where = tuple(unequal.nonzero()[0].tolist())
-            one, other = found.cpu()[where].item(), expected.cpu()[where].item()
+            first, wanted = found.cpu()[where].item(), expected.cpu()[where].item()
             count = int(unequal.sum())
-            yield f"{_at(path)}: {count} of {unequal.numel()} values, first at {where}: {one}, expected {other}"
+            yield f"{_at(path)}: {count} of {unequal.numel()} values, first at {where}: {first}, expected {wanted}"
 
 
-def _nested(value: Any) -> bool:
+def _is_nested(value: Any) -> bool:
     return is_tensor_collection(value) and isinstance(value, TensorDictBase) and not is_non_tensor(value)
 
 
-def _bare(value: Any) -> Any:
+def _as_python(value: Any) -> Any:
     return value.tolist() if is_non_tensor(value) else value
 
 

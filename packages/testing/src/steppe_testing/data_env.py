@@ -1,4 +1,4 @@
-"""Environments that hand out random data of given specs, on TensorDicts and in rows: for tests of transforms."""
+"""Environments that return random data of given specs, for tests of transforms."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from steppe.specs import Bounded, Composite, Spec, Unbounded
 __all__ = ["ArrayDataEnv", "DataEnv"]
 
 
-class _Drawing(EnvBase):
-    """Specs, and the generator that data is drawn with."""
+class _RandomDataEnv(EnvBase):
+    """Base class: the specs, and the generator of the random data."""
 
     # Random masks may allow no action.
     masks_may_be_empty = True
@@ -62,15 +62,17 @@ class _Drawing(EnvBase):
         super().__setstate__({**state, "_draws": draws})  # type: ignore[no-untyped-call]
 
 
-class DataEnv(_Drawing):
-    """Observations and rewards are drawn from their specs, with a generator that ``set_seed`` seeds.
+class DataEnv(_RandomDataEnv):
+    """Returns random observations and rewards, drawn from their specs.
+
+    ``set_seed`` seeds the generator.
 
     Args:
-        observation: specs of the observations, nested or with tuple keys, without a batch.
+        observation: specs of the observations, nested or with tuple keys, without batch dimensions.
         max_steps: length of an episode.
-        action: spec of the action, at ``action``, or a Composite.
-        reward: spec of the reward, at ``reward``, or a Composite.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        action: spec of the entry ``action``, or a Composite. Default: ``Bounded(-1, 1, (2,))``.
+        reward: spec of the entry ``reward``, or a Composite. Default: ``Unbounded((1,))``.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -84,8 +86,8 @@ class DataEnv(_Drawing):
         self._seed_draws(seed)
 
 
-class ArrayDataEnv(ArrayEnv, _Drawing):
-    """The same data as a :class:`DataEnv` of the same specs and seed has, written into rows."""
+class ArrayDataEnv(ArrayEnv, _RandomDataEnv):
+    """Writes the data of a :class:`DataEnv` with the same specs and seed into rows."""
 
     def reset_into(
         self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None

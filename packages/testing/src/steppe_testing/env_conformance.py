@@ -1,8 +1,9 @@
-"""EnvConformance: what every environment must hold to be used in batches and collectors."""
+"""EnvConformance: tests of an environment for use in batches and collectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import pytest
@@ -21,38 +22,40 @@ from .pools import WorkerPools
 
 __all__ = ["EnvConformance"]
 
-#: How many episodes are compared: as many as make it unlikely that sound ones begin alike by chance.
+#: Number of compared episodes: enough that correct ones are unlikely to begin alike by chance.
 _EPISODES = 8
 
 
 class EnvConformance:
-    """Tests of one environment. Subclass it in a test file, under a name that begins with ``Test``::
+    """Tests of one environment.
+
+    Subclass it in a test file, with a name that begins with ``Test``::
 
         class TestPendulum(EnvConformance):
             env_id = "acme:Pendulum"
 
-    An environment without an id is made by :meth:`make_env`, overridden. The other attributes say what the environment
-    can do; a test of something that it cannot do is skipped, printed and counted at the end of the run.
+    For an environment without an id, override :meth:`make_env`. The other attributes declare what the environment can
+    do. Tests of other capabilities are skipped, and are printed and counted at the end of the run.
 
     Attributes:
         env_id: ``"namespace:name"``.
         kwargs: arguments of ``make_env``.
-        deterministic: one seed and one sequence of actions always give the same data.
-        seed_matters: two seeds give different data.
-        episodes_differ: after one seed, later episodes are not all alike; not so where the seed chooses a level that is
-            then played again and again.
+        deterministic: the same seed and the same actions always give the same data.
+        seed_matters: different seeds give different data.
+        episodes_differ: the later episodes after one seed are not all equal. False if the seed selects a level that is
+            then repeated.
         batch_locked: data must have the environment's batch size; see :attr:`~steppe.envs.EnvBase.batch_locked`.
-        supports_partial_reset: rows of a batch can be reset by themselves.
-        supports_partial_step: rows of a batch can be stepped by themselves.
-        independent_rows: what one row does never changes what another one does; not so where a batch of its own draws
-            random numbers for all rows from one generator.
-        supports_set_state: ``reset(td, set_state=True)`` begins at the state in ``td``; see
+        supports_partial_reset: some rows of a batch can be reset without the others.
+        supports_partial_step: some rows of a batch can be stepped without the others.
+        independent_rows: steps and resets of one row never change the data of another. False for an environment with a
+            batch size that draws the random numbers of all rows from one generator.
+        supports_set_state: ``reset(td, set_state=True)`` starts from the state in ``td``; see
             :meth:`~steppe.envs.EnvBase.reset`.
-        supports_pixels: ``from_pixels=True`` is an argument, and gives an entry ``pixels`` (uint8).
-        supports_batching: the environment can be one of many in SerialEnv and ParallelEnv.
+        supports_pixels: the argument ``from_pixels=True`` adds an entry ``pixels`` (uint8).
+        supports_batching: SerialEnv and ParallelEnv can contain the environment.
         ends: random actions end an episode within ``max_steps`` steps.
-        max_steps: see ``ends``.
-        steps: length of the rollouts that are compared.
+        max_steps: maximum length of an episode, for ``ends``.
+        steps: length of the compared rollouts.
     """
 
     env_id: ClassVar[str | None] = None
@@ -82,7 +85,7 @@ class EnvConformance:
         return self.factory(**kwargs)()
 
     def factory(self, **kwargs: Any) -> Callable[[], EnvBase]:
-        """Return what a batch is given to make its environments."""
+        """Return the factory with which batches make the environment."""
         if type(self).make_env is not EnvConformance.make_env:
             return CaseFactory(_make, type(self), kwargs)
         if self.env_id is None:
@@ -92,14 +95,14 @@ class EnvConformance:
     @pytest.fixture
     def env(self) -> Iterator[EnvBase]:
         """An environment whose data fits its specs, closed after the test."""
-        env = self._checked()
+        env = self._valid_env()
         yield env
         env.close(raise_if_closed=False)
 
-    def _checked(self) -> EnvBase:
+    def _valid_env(self) -> EnvBase:
         cls = type(self)
         if "_spec_problem" not in cls.__dict__:
-            cls._spec_problem = _problem(self.make_env)  # type: ignore[attr-defined]
+            cls._spec_problem = _spec_error(self.make_env)  # type: ignore[attr-defined]
         problem = cls._spec_problem  # type: ignore[attr-defined]
         if problem:
             skip_gated(self, "test_data_fits_the_specs", problem)
@@ -107,8 +110,8 @@ class EnvConformance:
 
     @pytest.fixture
     def batch(self) -> Iterator[EnvBase]:
-        """Three rows: the environment itself where it has a batch, a SerialEnv of it otherwise."""
-        env = self._checked()
+        """The environment if it has rows or accepts any batch size; else a SerialEnv of three."""
+        env = self._valid_env()
         if not env.batch_size:
             if not env.batch_locked:
                 yield env
@@ -138,7 +141,7 @@ class EnvConformance:
             skip_gated(self, "test_one_seed_gives_one_data_set", str(error))
 
     def _actions(self, env: EnvBase) -> list[TensorDictBase]:
-        """The actions of a rollout, one by one, to be played again."""
+        """Return the action of each step of a rollout, to repeat the rollout."""
         data = self._data(env, 0)
         return list(data.select(*env.action_keys).unbind(data.batch_dims - 1))
 
@@ -169,53 +172,53 @@ class EnvConformance:
             env.close(raise_if_closed=False)
 
     def test_data_fits_the_specs(self) -> None:
-        """Change the specs or the data where check_env_specs says that they disagree."""
-        problem = _problem(self.make_env)
+        """Correct the specs or the data that check_env_specs names."""
+        problem = _spec_error(self.make_env)
         if problem:
             raise AssertionError(problem)
 
     def test_done_is_terminated_or_truncated(self, env: EnvBase) -> None:
-        """At each level return done entries ``[*B, 1]`` bool of which done is terminated or truncated."""
+        """Return ``done = terminated | truncated``, ``[*B, 1]`` bool, at each level."""
         data = self._data(env)
         for group in env.done_keys_groups:
             values = {(key if isinstance(key, str) else key[-1]): data["next"].get(key) for key in group}
             expected = values["terminated"]
             if "truncated" in values:
                 expected = expected | values["truncated"]
-            assert torch.equal(values["done"], expected), f"{group[0]!r} is not terminated or truncated"
+            assert torch.equal(values["done"], expected), f"{group[0]!r} differs from terminated | truncated"
         for key in env.done_keys:
             root = data.get(key)
             assert not bool(root.any()), (
-                f"{key!r} is True at the root of a step, after the reset of the rows that ended"
+                f"{key!r} is True at the root of a step, although the rows that ended were reset before"
             )
 
     def test_a_rollout_is_a_chain(self, env: EnvBase) -> None:
-        """Return from ``_step`` what holds after the action: it is the root of the next step."""
+        """Return from ``_step`` the data after the action, which is the next root."""
         data = self._data(env)
-        assert data.batch_size[-1] == self.steps, f"{self.steps} steps were asked for, {data.batch_size[-1]} came"
+        assert data.batch_size[-1] == self.steps, f"the rollout has {data.batch_size[-1]} steps, expected {self.steps}"
         assert data.names[-1] == "time"
         time = data.batch_dims - 1
-        before, after = (data.unbind(time)[:-1], data.unbind(time)[1:])
-        for t, (one, other) in enumerate(zip(before, after, strict=True)):
-            if _any_done(env, one["next"]):
+        frames = data.unbind(time)
+        for t, (frame, next_frame) in enumerate(pairwise(frames)):
+            if _any_done(env, frame["next"]):
                 continue
-            expected = env.step_mdp(one.exclude(*env.action_keys))
-            found = other.select(*expected.keys())
-            assert_equal_data(found, expected, f"the root of step {t + 1}", exclude=_names(env.action_keys))
+            expected = env.step_mdp(frame.exclude(*env.action_keys))
+            root = next_frame.select(*expected.keys())
+            assert_equal_data(root, expected, f"the root of step {t + 1}", exclude=_names(env.action_keys))
 
     def test_a_rollout_has_the_entries_of_the_sample(self, env: EnvBase) -> None:
-        """Return all entries of the specs in every step; batches are laid out from ``fake_tensordict()``."""
-        found, sample = self._data(env)[..., 0], env.fake_tensordict()
-        assert _keys(found) == _keys(sample), f"{_keys(found) ^ _keys(sample)} are in one of data and fake_tensordict()"
+        """Return all entries of ``fake_tensordict()`` in every step; batches allocate them."""
+        data, sample = _keys(self._data(env)[..., 0]), _keys(env.fake_tensordict())
+        assert data == sample, f"{data - sample} are not in fake_tensordict(), {sample - data} are not in the data"
 
     def test_step_mdp_moves_next_to_the_root(self, env: EnvBase) -> None:
-        """Let ``env.step_mdp`` give what :func:`steppe.envs.step_mdp` gives."""
+        """Return the result of :func:`steppe.envs.step_mdp` from ``env.step_mdp``."""
         td = env.step(env.rand_action(env.reset()))
         general = step_mdp(td, reward_keys=list(env.reward_keys), done_keys=list(env.done_keys), exclude_action=False)
         assert_equal_data(env.step_mdp(td), general, "env.step_mdp(td)")
 
     def test_later_steps_leave_earlier_data_alone(self, env: EnvBase) -> None:
-        """Copy what the library returns: libraries write into the same memory again."""
+        """Copy the arrays of the library, which may overwrite them in the next step."""
         root = env.reset()
         kept: list[tuple[TensorDictBase, TensorDictBase]] = [(root, root.clone())]
         for _ in range(self.steps):
@@ -224,23 +227,26 @@ class EnvConformance:
             root = env.step_mdp(td)
             if env.any_done(root):
                 root = env.reset()
-        for i, (now, then) in enumerate(kept):
+        for i, (returned, copied) in enumerate(kept):
             assert_equal_data(
-                now,
-                then,
-                f"what step {i} returned (0: the reset), looked at after later steps,",
-                hint="The environment writes again into memory that it has returned. Return a copy: tensor.clone(), "
+                returned,
+                copied,
+                f"the data of step {i} (0: the reset), compared again after later steps,",
+                hint="The environment overwrites memory that it has returned. Return a copy: tensor.clone(), "
                 "array.copy().",
             )
 
     # -- seeds ----------------------------------------------------------------------------------------------------
 
     def test_one_seed_gives_one_data_set(self, env: EnvBase) -> None:
-        """Draw every random number from the generator that ``_set_seed`` seeds; or set ``deterministic = False``."""
+        """Draw all random numbers from the generator that ``_set_seed`` seeds.
+
+        If that is impossible, set ``deterministic = False``.
+        """
         require(self, "deterministic")
         env.set_seed(0)
         first = self._data(env)
-        hint = "Some random numbers come from elsewhere than the generator that the seed is given to."
+        hint = "Some random numbers do not come from the generator that the seed initializes."
         assert_equal_data(self._data(env), first, "a second rollout with the same seed", hint=hint)
         other = self.make_env()
         try:
@@ -248,23 +254,26 @@ class EnvConformance:
             assert_equal_data(self._data(other), first, what, hint=hint)
         finally:
             other.close(raise_if_closed=False)
-        # A seed holds for all episodes to come, not for the first alone.
+        # A seed determines all later episodes, not only the first one.
         actions = self._actions(env)
         runs = []
         for _ in range(2):
             env.set_seed(0)
             runs.append([env.rollout(len(actions), actions=actions) for _ in range(_EPISODES)])
-        for episode, (one, other_run) in enumerate(zip(*runs, strict=True), 1):
+        for episode, (first_run, second_run) in enumerate(zip(*runs, strict=True), 1):
             assert_equal_data(
-                other_run,
-                one,
+                second_run,
+                first_run,
                 f"episode {episode} after the same seed, with the same actions,",
-                hint="A reset without a seed goes on with the generator that the last seed was given to: write "
-                "`if seed is not None: self.generator = ...`, and make no other one.",
+                hint="A reset without a seed must continue the generator of the last seed: write "
+                "`if seed is not None: self.generator = ...`, and make generators nowhere else.",
             )
 
     def test_later_episodes_begin_otherwise(self, env: EnvBase) -> None:
-        """Go on with the generator at a reset without a seed; or set ``episodes_differ = False``."""
+        """Continue the generator at a reset without a seed.
+
+        If all episodes should be equal, set ``episodes_differ = False``.
+        """
         require(self, "seed_matters")
         require(self, "episodes_differ")
         actions = self._actions(env)
@@ -273,7 +282,7 @@ class EnvConformance:
             self._seed(env, seed)
             firsts.append(env.rollout(len(actions), actions=actions))
         if not any(_differ(firsts[0], other) for other in firsts[1:]):
-            pytest.skip("episodes begin alike whatever the seed")
+            pytest.skip("episodes begin alike for all seeds")
         for seed in (0, 1):
             self._seed(env, seed)
             env.reset()
@@ -281,22 +290,22 @@ class EnvConformance:
             if any(_differ(second, env.rollout(len(actions), actions=actions)) for _ in range(_EPISODES)):
                 return
         raise AssertionError(
-            f"with the same actions, {_EPISODES} episodes after the first one are all alike, though seeds make a "
-            "difference: a reset without a seed seeds its generator anew, as default_rng(seed or 0) does. Write "
-            "`if seed is not None: self.generator = np.random.default_rng(seed)`; or set episodes_differ = False where "
-            "that is meant"
+            f"with the same actions, {_EPISODES} episodes after the first one are equal, although different seeds give "
+            "different episodes. A reset without a seed seeds the generator again, as default_rng(seed or 0) does. "
+            "Write `if seed is not None: self.generator = np.random.default_rng(seed)`. If the episodes should be "
+            "equal, set episodes_differ = False"
         )
 
     def test_two_seeds_give_two_data_sets(self, env: EnvBase) -> None:
-        """Use the seed in ``_set_seed``; or set ``seed_matters = False`` where nothing is random."""
+        """Use the seed in ``_set_seed``; if nothing is random, set ``seed_matters = False``."""
         require(self, "seed_matters")
-        rows = self._actions(env)
+        actions = self._actions(env)
         data = []
         for seed in (0, 1, 2):
             self._seed(env, seed)
-            data.append(env.rollout(self.steps, actions=rows, break_when_any_done=False))
+            data.append(env.rollout(self.steps, actions=actions, break_when_any_done=False))
         same = [not _differ(data[0], other) for other in data[1:]]
-        assert not all(same), "three seeds and one sequence of actions gave the same data three times"
+        assert not all(same), "three seeds gave the same data for the same actions"
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -306,8 +315,8 @@ class EnvConformance:
         require(self, "independent_rows")
         require(self, "deterministic")
         first, second = self._two_actions(batch)
-        others = _others(batch, first)
-        found = []
+        others = _other_rows(batch, first)
+        steps = []
         for reset_row_one in (True, False):
             td = batch.step(self._begin(batch).update(first))
             ended = _ended(batch, td["next"])
@@ -315,9 +324,11 @@ class EnvConformance:
             root = batch.step_mdp(td)
             if bool(ended.any()):
                 root = batch.reset(root.set("_reset", ended.unsqueeze(-1)))
-            found.append(batch.step(root.update(second))["next"][others])
-        with_reset, without = found
-        assert_equal_data(with_reset, without, "a step of the rows that were not reset, after another one was,")
+            steps.append(batch.step(root.update(second))["next"][others])
+        with_reset, without = steps
+        assert_equal_data(
+            with_reset, without, "a step of the rows that were not reset, after the reset of another row,"
+        )
 
     def test_a_partial_step_leaves_other_rows_alone(self, batch: EnvBase) -> None:
         """Step only the rows of ``"_step"`` that are True; or set ``supports_partial_step = False``."""
@@ -325,17 +336,19 @@ class EnvConformance:
         require(self, "independent_rows")
         require(self, "deterministic")
         actions, _ = self._two_actions(batch)
-        others = _others(batch, actions)
+        others = _other_rows(batch, actions)
         root = self._begin(batch)
         mask = torch.zeros(root.batch_size, dtype=torch.bool, device=batch.device or "cpu")
         mask[1] = True
         td = batch.step(root.update(actions).set("_step", mask))
         waited = batch.step(batch.step_mdp(td).update(actions).set("_step", ~mask))["next"]
         once = batch.step(self._begin(batch).update(actions))["next"]
-        assert_equal_data(waited[others], once[others], "the first step of rows that waited while another one stepped")
+        assert_equal_data(
+            waited[others], once[others], "the first step of rows that were excluded from the step of another row"
+        )
 
     def test_a_reset_can_begin_at_a_given_state(self, env: EnvBase) -> None:
-        """Take the state from the data where ``_reset`` is given ``set_state=True``, and nowhere else."""
+        """Read the state from the data only if ``_reset`` receives ``set_state=True``."""
         require(self, "supports_set_state")
         self._seed(env, 0)
         first = env.reset()
@@ -343,11 +356,11 @@ class EnvConformance:
         if _any_done(env, later):
             later = first
         keys = list(dict.fromkeys([*env.state_keys, *env.observation_keys]))
-        begun = env.reset(later.clone(), set_state=True)
-        assert_equal_data(begun.select(*keys), later.select(*keys), "a reset with set_state=True")
+        restored = env.reset(later.clone(), set_state=True)
+        assert_equal_data(restored.select(*keys), later.select(*keys), "a reset with set_state=True")
         self._seed(env, 0)
-        anew = env.reset(later.clone(), set_state=False)
-        assert_equal_data(anew.select(*keys), first.select(*keys), "a reset with set_state=False, on the first seed,")
+        fresh = env.reset(later.clone(), set_state=False)
+        assert_equal_data(fresh.select(*keys), first.select(*keys), "a reset with set_state=False after the same seed,")
 
     def _begin(self, batch: EnvBase) -> TensorDictBase:
         self._seed(batch, 0)
@@ -358,10 +371,13 @@ class EnvConformance:
         root = self._begin(batch)
         return [batch.rand_action(root.copy()).select(*batch.action_keys).clone() for _ in range(2)]
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- episodes and closing --------------------------------------------------------------------------------------
 
     def test_two_episodes_can_be_played(self, env: EnvBase) -> None:
-        """Start anew in ``_reset`` after the end of an episode; or set ``ends = False``, or a larger ``max_steps``."""
+        """Start a new episode in ``_reset`` after the end of one.
+
+        If random actions do not end an episode, set ``ends = False`` or a larger ``max_steps``.
+        """
         require(self, "ends")
         for episode in (1, 2):
             data = env.rollout(self.max_steps)
@@ -371,7 +387,10 @@ class EnvConformance:
             )
 
     def test_it_can_be_closed_twice(self) -> None:
-        """Define ``close(self, *, raise_if_closed=False)``, call the base's first, and release everything once."""
+        """Define ``close(self, *, raise_if_closed=False)`` so that a second call does nothing.
+
+        Call the ``close`` of the base class first, and release each resource once.
+        """
         env = self.make_env()
         env.close()
         assert env.is_closed, "close() leaves is_closed False: call super().close(raise_if_closed=raise_if_closed)"
@@ -380,7 +399,7 @@ class EnvConformance:
 
     def test_it_moves_to_cuda(self, cuda_or_skip: torch.device) -> None:
         """Make new tensors with ``device=self.device``."""
-        env = self._checked().to(cuda_or_skip)
+        env = self._valid_env().to(cuda_or_skip)
         try:
             check_env_specs(env)
             assert self._data(env).device == cuda_or_skip
@@ -388,7 +407,10 @@ class EnvConformance:
             env.close(raise_if_closed=False)
 
     def test_pixels_are_images(self) -> None:
-        """With ``from_pixels=True`` give an entry ``pixels``, uint8 ``[*B, H, W, 3]``; or leave ``supports_pixels``."""
+        """Return ``pixels``, ``[*B, H, W, 3]`` uint8, with ``from_pixels=True``.
+
+        If the environment has no such argument, leave ``supports_pixels`` False.
+        """
         require(self, "supports_pixels")
         env = self.make_env(from_pixels=True)
         try:
@@ -403,16 +425,19 @@ class EnvConformance:
     # -- the array path -------------------------------------------------------------------------------------------
 
     def test_both_code_paths_give_equal_data(self, env: EnvBase) -> None:
-        """Let ``step_into`` and ``reset_into`` write what ``_step`` and ``_reset`` return. Array environments only."""
+        """Write in ``step_into`` and ``reset_into`` the data of ``_step`` and ``_reset``.
+
+        Only array environments have both.
+        """
         require(self, "deterministic")
         if not isinstance(env, ArrayEnv) or env.row_writer is None:
-            pytest.skip("there is no array path")
+            pytest.skip("the environment has no array path")
         arrays = self._data(env)
         slow = self.make_env()
         try:
             slow._step = slow._step  # type: ignore[method-assign]
             assert isinstance(slow, ArrayEnv)
-            assert slow.row_writer is None, "assigning _step to an instance must leave the array path"
+            assert slow.row_writer is None, "assigning _step to an instance must disable the array path"
             actions = list(arrays.select(*env.action_keys).unbind(0))
             slow.set_seed(0)
             tensordicts = slow.rollout(self.steps, actions=actions, break_when_any_done=False)
@@ -422,17 +447,17 @@ class EnvConformance:
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def _alone_only(self, env: EnvBase) -> None:
+    def _skip_if_batched(self, env: EnvBase) -> None:
         require(self, "supports_batching")
         if env.batch_size:
             pytest.skip("the environment has a batch of its own")
 
     def _pool(self, env: EnvBase, pools: WorkerPools) -> EnvBase:
-        """The shared ParallelEnv of two environments; skips where one cannot be made."""
-        self._alone_only(env)
+        """Return the shared ParallelEnv of two environments; skip the test if it cannot start."""
+        self._skip_if_batched(env)
         cls = type(self)
         if "_process_problem" not in cls.__dict__:
-            cls._process_problem = _start(pools, self.factory())  # type: ignore[attr-defined]
+            cls._process_problem = _start_error(pools, self.factory())  # type: ignore[attr-defined]
         problem = cls._process_problem  # type: ignore[attr-defined]
         if problem:
             skip_gated(self, "test_the_factory_reaches_another_process", problem)
@@ -440,17 +465,17 @@ class EnvConformance:
         return pool
 
     def test_the_factory_reaches_another_process(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
-        """Make the environment from what can be pickled, and import what it needs where it is made."""
-        self._alone_only(env)
-        problem = _start(steppe_pools, self.factory())
+        """Use arguments that can be pickled, and import the library inside the factory."""
+        self._skip_if_batched(env)
+        problem = _start_error(steppe_pools, self.factory())
         assert not problem, f"a worker process cannot make the environment: {problem}"
-        found = steppe_pools(self.factory()).observation_keys
-        assert found == env.observation_keys, f"a worker makes another environment: its observations are {found}"
+        keys = steppe_pools(self.factory()).observation_keys
+        assert keys == env.observation_keys, f"a worker has the observations {keys}, expected {env.observation_keys}"
 
     def test_a_serial_batch_holds_the_rollouts_of_its_environments(self, env: EnvBase) -> None:
-        """Keep all state in the instance: two instances in one process must not know of each other."""
+        """Keep all state in the instance: instances in one process must be independent."""
         require(self, "deterministic")
-        self._alone_only(env)
+        self._skip_if_batched(env)
         serial = self._serial(2)
         try:
             batch = self._data(serial)
@@ -459,14 +484,17 @@ class EnvConformance:
         seed: int | None = 0
         for row in range(2):
             assert seed is not None
-            following = env.set_seed(seed)
+            next_seed = env.set_seed(seed)
             actions = list(batch[row].select(*env.action_keys).unbind(-1))
-            alone = env.rollout(self.steps, actions=actions, break_when_any_done=False)
-            assert_equal_data(batch[row], alone, f"row {row} of a SerialEnv, against the environment alone,")
-            seed = following
+            single = env.rollout(self.steps, actions=actions, break_when_any_done=False)
+            assert_equal_data(batch[row], single, f"row {row} of a SerialEnv, compared with a single environment,")
+            seed = next_seed
 
     def test_parallel_equals_serial(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
-        """Read nothing that another process has otherwise: globals, files, time; or set ``deterministic = False``."""
+        """Use no value that differs between processes: globals, files, time.
+
+        If that is impossible, set ``deterministic = False``.
+        """
         require(self, "deterministic")
         pool = self._pool(env, steppe_pools)
         serial = self._serial(2)
@@ -477,30 +505,30 @@ class EnvConformance:
         assert_equal_data(self._data(pool), expected, "the rollout of a ParallelEnv")
 
     def test_it_works_through_shared_buffers(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
-        """Return data that fits the specs also in a worker, whose rows lie in shared memory."""
+        """Return data that fits the specs in a worker too, with rows in shared memory."""
         pool = self._pool(env, steppe_pools)
         check_env_specs(pool)
         root = pool.reset()
         first = pool.step(pool.rand_action(root))
         kept = first["next"].clone()
         pool.step(pool.rand_action(pool.step_mdp(first)))
-        assert_equal_data(first["next"], kept, "what a first step returned, looked at after a second one,")
+        assert_equal_data(first["next"], kept, "the data of the first step, compared again after the second one,")
 
 
 def _make(case: type[EnvConformance], kwargs: dict[str, Any]) -> EnvBase:
     return case().make_env(**kwargs)
 
 
-def _start(pools: WorkerPools, factory: Callable[[], EnvBase]) -> str:
-    """Why workers cannot make the environment, or nothing."""
+def _start_error(pools: WorkerPools, factory: Callable[[], EnvBase]) -> str:
+    """Return the error of workers that cannot make the environment, else an empty text."""
     try:
-        pools(factory).full_observation_spec  # noqa: B018, a batch starts its workers when its specs are asked for
+        pools(factory).full_observation_spec  # noqa: B018, reading the specs starts the workers
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def _problem(make: Callable[[], EnvBase]) -> str:
+def _spec_error(make: Callable[[], EnvBase]) -> str:
     env = make()
     try:
         check_env_specs(env)
@@ -511,15 +539,15 @@ def _problem(make: Callable[[], EnvBase]) -> str:
     return ""
 
 
-def _others(batch: EnvBase, data: TensorDictBase) -> list[int]:
-    """Every row but row 1."""
+def _other_rows(batch: EnvBase, data: TensorDictBase) -> list[int]:
+    """Return all rows except row 1."""
     if data.batch_dims != 1 or data.batch_size[0] < 2:
-        pytest.skip(f"a batch of {tuple(data.batch_size)} has no rows to tell apart")
+        pytest.skip(f"a batch of size {tuple(data.batch_size)} does not have two rows")
     return [row for row in range(data.batch_size[0]) if row != 1]
 
 
 def _ended(env: EnvBase, following: TensorDictBase) -> torch.Tensor:
-    """``[B]``: rows in which some level has ended."""
+    """Return the rows ``[B]`` in which a done entry of any level is True."""
     ended = torch.zeros(following.batch_size, dtype=torch.bool, device=following.device or "cpu")
     for key in env.done_keys:
         ended |= following.get(key).reshape((*following.batch_size, -1)).any(-1)
@@ -530,9 +558,9 @@ def _any_done(env: EnvBase, following: TensorDictBase) -> bool:
     return any(bool(following.get(key).any()) for key in env.done_keys)
 
 
-def _differ(one: TensorDictBase, other: TensorDictBase) -> bool:
+def _differ(first: TensorDictBase, second: TensorDictBase) -> bool:
     try:
-        assert_equal_data(one, other)
+        assert_equal_data(first, second)
     except AssertionError:
         return True
     return False

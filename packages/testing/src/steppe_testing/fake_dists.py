@@ -1,6 +1,6 @@
-"""Installed packages that exist only as a metadata folder and a few source files.
+"""Fake installed packages: a metadata folder and a few source files each.
 
-Discovery, conflicts and version checks can be tested on them without building a wheel.
+They test discovery, conflicts and version checks without building a wheel.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from textwrap import dedent
 
 
 class FakeDists:
-    """Writes distributions into a folder; call it once for each.
+    """Writes fake distributions into a folder, one at each call.
 
     Args:
-        path: the folder; whoever makes this puts it on ``sys.path``.
+        path: the folder, which the caller adds to ``sys.path``.
     """
 
     def __init__(self, path: Path) -> None:

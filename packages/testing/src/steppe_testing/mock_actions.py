@@ -1,4 +1,4 @@
-"""The kinds of action that mock environments take, and the number that an action stands for."""
+"""Kinds of actions of the mock environments, and the number of an action."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
 
-__all__ = ["ACTION_KINDS", "action_leaf", "action_number", "native_number"]
+__all__ = ["ACTION_KINDS", "action_leaf", "action_number", "decoded_action_number"]
 
 #: Names for the ``action`` argument of the mock environments.
 ACTION_KINDS = ("one_hot", "categorical", "continuous", "binary", "multi_categorical", "multi_one_hot")
@@ -42,7 +42,10 @@ def action_leaf(kind: str, batch_size: tuple[int, ...] = ()) -> Spec:
 
 
 def action_number(kind: str, action: torch.Tensor) -> torch.Tensor:
-    """Return the number that an action stands for, ``[*B, 1]`` float32: an index, or the sum of its entries."""
+    """Return the number of an action, ``[*B, 1]`` float32.
+
+    It is the index of a discrete action, or the sum of several indices or entries.
+    """
     if kind == "categorical":
         return action.unsqueeze(-1).float()
     if kind == "one_hot":
@@ -53,6 +56,6 @@ def action_number(kind: str, action: torch.Tensor) -> torch.Tensor:
     return action.float().sum(-1, keepdim=True)
 
 
-def native_number(action: Any) -> float:
-    """Return the same number of a native action, as ``step_into`` is given it."""
+def decoded_action_number(action: Any) -> float:
+    """Return the number of a decoded action, which ``step_into`` receives."""
     return float(action) if isinstance(action, (int, float)) else float(np.asarray(action, np.float32).sum())

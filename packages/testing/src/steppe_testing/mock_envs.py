@@ -1,7 +1,7 @@
-"""Environments whose data can be foretold: they count their steps.
+"""Environments with predictable data: they count their steps.
 
-The number of steps since the reset is the observation, the number that the action stands for (see
-:func:`~steppe_testing.mock_actions.action_number`) is the reward, and an episode ends after ``max_steps`` steps.
+The observation is the number of steps since the reset, the reward is the number of the action (see
+:func:`~steppe_testing.mock_actions.action_number`), and an episode ends after ``max_steps`` steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import ArrayEnv, EnvBase
 from steppe.specs import Bounded, Composite, Unbounded
 
-from .mock_actions import action_leaf, action_number, native_number
+from .mock_actions import action_leaf, action_number, decoded_action_number
 
 __all__ = [
     "ArrayCountingEnv",
@@ -32,7 +32,7 @@ class CountingEnv(EnvBase):
 
     Data: ``observation`` ``[*B, 1]`` is ``start`` plus the steps since the reset; ``reward`` ``[*B, 1]`` float32 is the
     number of the action; ``terminated`` (or ``truncated``) is True from step ``max_steps`` on. Partial steps and resets
-    leave other rows alone.
+    do not change other rows.
 
     Args:
         max_steps: length of an episode.
@@ -42,8 +42,8 @@ class CountingEnv(EnvBase):
         dtype: dtype of the observation.
         noise: add an entry ``noise`` ``[*B, 1]`` float32 in ``[0, 1)``, drawn from a generator that ``set_seed`` seeds.
         truncate: end by truncation instead of termination.
-        env_info: let ``reset(env_info={"start": ...})`` say where each row begins, ``[*B, 1]`` int64.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        env_info: accept ``reset(env_info={"start": ...})``, the first observation of each row, ``[*B, 1]`` int64.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class CountingEnv(EnvBase):
 
 
 class IncrementingEnv(CountingEnv):
-    """A :class:`CountingEnv` whose seed is in its data: the first observation is the seed, or ``start`` without one."""
+    """A :class:`CountingEnv` whose first observation is the seed, or ``start``."""
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if self.seed is not None:
@@ -134,29 +134,31 @@ class IncrementingEnv(CountingEnv):
 
 
 class ScalarActionEnv(CountingEnv):
-    """A :class:`CountingEnv` whose action has no dimension of its own: ``[*B]`` int64."""
+    """A :class:`CountingEnv` with a scalar action: ``[*B]`` int64."""
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
         super().__init__(max_steps, action="categorical", **kwargs)
 
 
 class ArrayCountingEnv(ArrayEnv):
-    """Counts its steps on the array path: the same data as a :class:`CountingEnv` without a batch.
+    """Counts its steps on the array path.
+
+    The data is that of a :class:`CountingEnv` without a batch.
 
     Args:
         max_steps: length of an episode.
         start: the first observation.
         action: a kind of action, see :data:`~steppe_testing.mock_actions.ACTION_KINDS`.
-        actions: give two actions, ``action`` and ``("arm", "action")``, both of the kind; their numbers are added.
+        actions: use two actions of this kind, ``action`` and ``("arm", "action")``; their numbers are added.
         dtype: dtype of the observation.
         nested: put the observation at ``("data", "observation")``.
         info: add the entries ``total`` ``[1]`` float64, the sum of rewards, and ``is_even`` ``[1]`` bool.
-        pixels: height and width of an entry ``pixels`` ``[H, W, 3]`` uint8 that shows the count; None for none.
+        pixels: height and width of an entry ``pixels`` ``[H, W, 3]`` uint8 filled with the count. Default: no entry.
         noise: add an entry ``noise`` ``[1]`` float32 in ``[0, 1)``, drawn from a generator that ``set_seed`` seeds.
         truncate: end by truncation instead of termination.
-        env_info: let ``reset(env_info={"start": ...})`` say where the count begins, ``[1]`` int64.
-        array_path: False takes the tensordict path instead, for comparing the two.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        env_info: accept ``reset(env_info={"start": ...})``, the first observation, ``[1]`` int64.
+        array_path: whether to use the array path. False uses the tensordict path, to compare the two.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class ArrayCountingEnv(ArrayEnv):
         self._draws = np.random.default_rng(0)
 
     def rows_problem(self) -> str | None:
-        return super().rows_problem() if self.__dict__["_array_path"] else "array_path=False was asked for."
+        return super().rows_problem() if self.__dict__["_array_path"] else "array_path=False was passed."
 
     def _write(self, out: dict[Any, np.ndarray[Any, Any]]) -> None:
         out[self.key][0] = self.begin + self.count
@@ -222,7 +224,7 @@ class ArrayCountingEnv(ArrayEnv):
     def reset_into(
         self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
     ) -> None:
-        """Begin to count again."""
+        """Restart the count."""
         if seed is not None:
             self._draws = np.random.default_rng(seed)
         self.begin = int(np.asarray(env_info["start"]).item()) if env_info is not None else self.start
@@ -231,7 +233,11 @@ class ArrayCountingEnv(ArrayEnv):
 
     def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
         """Count one step."""
-        number = sum(map(native_number, action.values())) if isinstance(action, dict) else native_number(action)
+        number = (
+            sum(map(decoded_action_number, action.values()))
+            if isinstance(action, dict)
+            else decoded_action_number(action)
+        )
         self.count += 1
         self.total += number
         self._write(out)
@@ -241,17 +247,17 @@ class ArrayCountingEnv(ArrayEnv):
 
 
 class StatelessCountingEnv(EnvBase):
-    """Counts in its data instead of in itself, and so takes data of any batch size.
+    """Counts its steps in the data, so that it accepts data of any batch size.
 
-    Data: the state and observation ``count`` ``[*B, 1]`` int64, of which a step makes the next one; ``reward`` is the
-    number of the action; ``terminated`` when ``count`` reaches ``max_steps``. ``reset(td, set_state=True)`` begins at
-    the ``count`` in ``td``.
+    Data: ``count`` ``[*B, 1]`` int64 is a state and an observation, which each step increments; ``reward`` is the
+    number of the action; ``terminated`` is True when ``count`` reaches ``max_steps``. ``reset(td, set_state=True)``
+    starts from the ``count`` in ``td``.
 
     Args:
         max_steps: length of an episode.
-        batch_size: leading dimensions; with some of its own the environment takes only these.
+        batch_size: leading dimensions. If they are not empty, the environment accepts only this batch size.
         action: a kind of action, see :data:`~steppe_testing.mock_actions.ACTION_KINDS`.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     _batch_locked = False
@@ -291,11 +297,11 @@ class StatelessCountingEnv(EnvBase):
 
 
 class DoNothingEnv(EnvBase):
-    """The least an environment can be: no observation, a reward of 0, and no end.
+    """The smallest environment: no observation, a reward of 0, and no end.
 
     Args:
         batch_size: leading dimensions.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def __init__(self, *, batch_size: tuple[int, ...] = (), **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Environments that fail, dawdle or hang, for tests of whoever runs them."""
+"""Environments that fail, hang or are slow, to test batches and collectors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["DyingEnv", "FailingEnv", "HangingEnv", "ShapeShiftingEnv", "SlowEnv"
 
 
 class FailingEnv(ArrayCountingEnv):
-    """An :class:`~steppe_testing.ArrayCountingEnv` that raises.
+    """An :class:`~steppe_testing.ArrayCountingEnv` that raises an error.
 
     Args:
-        at: the step, counted from 1 and over all episodes, or the reset, that raises.
+        at: number of the step or reset that raises, counted from 1 over all episodes.
         in_: where it raises: ``"init"``, ``"reset"``, ``"step"``, or ``"attribute"`` (on reading ``env.broken``).
-        error: class of the exception. Its text is ``"FailingEnv failed in step 3"``, or as the case may be.
-        **kwargs: for :class:`~steppe_testing.ArrayCountingEnv`.
+        error: class of the exception, with a text such as ``"FailingEnv failed in step 3"``.
+        **kwargs: arguments of :class:`~steppe_testing.ArrayCountingEnv`.
     """
 
     def __init__(self, *, at: int = 3, in_: str = "step", error: type[Exception] = RuntimeError, **kwargs: Any) -> None:
@@ -40,14 +40,14 @@ class FailingEnv(ArrayCountingEnv):
 
     @property
     def broken(self) -> str:
-        """Raises where ``in_="attribute"``."""
+        """A text; raises the error if ``in_="attribute"``."""
         self._fail("attribute", self.at)
         return "not broken"
 
     def reset_into(
         self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
     ) -> None:
-        """Begin to count again, or raise."""
+        """Restart the count, or raise."""
         self.resets += 1
         self._fail("reset", self.resets)
         super().reset_into(out, seed, env_info)
@@ -63,10 +63,10 @@ class SlowEnv(ArrayCountingEnv):
     """An :class:`~steppe_testing.ArrayCountingEnv` whose steps take time.
 
     Args:
-        seconds: how long a step takes.
-        busy: compute meanwhile, instead of sleeping.
-        reset_seconds: how long a reset takes; ``seconds`` by default.
-        **kwargs: for :class:`~steppe_testing.ArrayCountingEnv`.
+        seconds: duration of a step.
+        busy: compute for this time instead of sleeping.
+        reset_seconds: duration of a reset. Default: ``seconds``.
+        **kwargs: arguments of :class:`~steppe_testing.ArrayCountingEnv`.
     """
 
     def __init__(
@@ -88,23 +88,23 @@ class SlowEnv(ArrayCountingEnv):
     def reset_into(
         self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
     ) -> None:
-        """Begin to count again, after a while."""
+        """Wait, and restart the count."""
         self._wait(self.reset_seconds)
         super().reset_into(out, seed, env_info)
 
     def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
-        """Count one step, after a while."""
+        """Wait, and count one step."""
         self._wait(self.seconds)
         return super().step_into(action, out)
 
 
 class HangingEnv(ArrayCountingEnv):
-    """An :class:`~steppe_testing.ArrayCountingEnv` of which one step does not return.
+    """An :class:`~steppe_testing.ArrayCountingEnv` with a step that does not return.
 
     Args:
-        at: the step, counted from 1 and over all episodes, that hangs.
-        seconds: after how long it gives up and raises TimeoutError, so that a test which fails does end.
-        **kwargs: for :class:`~steppe_testing.ArrayCountingEnv`.
+        at: number of the step that hangs, counted from 1 over all episodes.
+        seconds: time after which the step raises a TimeoutError, so that a failing test ends.
+        **kwargs: arguments of :class:`~steppe_testing.ArrayCountingEnv`.
     """
 
     def __init__(self, *, at: int = 3, seconds: float = 600.0, **kwargs: Any) -> None:
@@ -124,11 +124,13 @@ class HangingEnv(ArrayCountingEnv):
 
 
 class DyingEnv(ArrayCountingEnv):
-    """An :class:`~steppe_testing.ArrayCountingEnv` whose process is killed in a step. For worker processes only.
+    """An :class:`~steppe_testing.ArrayCountingEnv` that kills its process in a step.
+
+    For worker processes only.
 
     Args:
-        at: the step, counted from 1 and over all episodes, that kills.
-        **kwargs: for :class:`~steppe_testing.ArrayCountingEnv`.
+        at: number of the step that kills the process, counted from 1 over all episodes.
+        **kwargs: arguments of :class:`~steppe_testing.ArrayCountingEnv`.
     """
 
     def __init__(self, *, at: int = 3, **kwargs: Any) -> None:
@@ -138,7 +140,7 @@ class DyingEnv(ArrayCountingEnv):
         self.steps = 0
 
     def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
-        """Count one step, or kill the process it runs in."""
+        """Count one step, or kill the process."""
         import os
         import signal
 
@@ -149,11 +151,13 @@ class DyingEnv(ArrayCountingEnv):
 
 
 class ShapeShiftingEnv(CountingEnv):
-    """A :class:`~steppe_testing.CountingEnv` whose observation has two numbers from step ``at`` on; its spec has one.
+    """A :class:`~steppe_testing.CountingEnv` whose data stops fitting its spec.
+
+    From step ``at`` on, the observation has two numbers; its spec has one.
 
     Args:
-        at: the step, counted from 1 and over all episodes, from which on its data does not fit.
-        **kwargs: for :class:`~steppe_testing.CountingEnv`.
+        at: number of the first such step, counted from 1 over all episodes.
+        **kwargs: arguments of :class:`~steppe_testing.CountingEnv`.
     """
 
     def __init__(self, *, at: int = 3, **kwargs: Any) -> None:

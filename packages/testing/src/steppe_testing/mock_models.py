@@ -1,4 +1,4 @@
-"""A world model that counts, and a policy whose actions are known."""
+"""A world model that counts steps, and a policy with a constant action."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ __all__ = ["ConstantPolicy", "ModelCountingEnv"]
 
 
 class ModelCountingEnv(ModelBasedEnvBase):
-    """Counts its steps with a module: ``count`` ``[*B, 1]`` float32, observation and state, for any batch size.
+    """Counts its steps with a world model, for any batch size.
 
-    The world model adds its parameter ``step`` (1 at first) to the count; ``reward`` ``[*B, 1]`` is the new count, and
-    gradients reach the parameter through both. ``terminated`` is True from ``max_steps`` on.
+    ``count`` ``[*B, 1]`` float32 is an observation and a state. The world model adds its parameter ``step`` (initially
+    1) to it; ``reward`` ``[*B, 1]`` is the new count, and gradients reach the parameter through both. ``terminated`` is
+    True from ``max_steps`` on.
 
     Args:
         max_steps: length of an episode.
-        **kwargs: for :class:`~steppe_models.ModelBasedEnvBase`.
+        **kwargs: arguments of :class:`~steppe_models.ModelBasedEnvBase`.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
         keys: list[NestedKey] = ["count", "reward", "terminated"]
-        super().__init__(TensorDictModule(_Adds(max_steps), in_keys=["count"], out_keys=keys), **kwargs)
+        super().__init__(TensorDictModule(_AddStep(max_steps), in_keys=["count"], out_keys=keys), **kwargs)
         size = self.batch_size
         self.observation_spec = Composite(count=Unbounded((*size, 1)), shape=size)
         self.state_spec = Composite(count=Unbounded((*size, 1)), shape=size)
@@ -42,7 +43,7 @@ class ModelCountingEnv(ModelBasedEnvBase):
         return TensorDict({"count": torch.zeros(*size, 1, device=self.device or "cpu")}, size, self.device)
 
 
-class _Adds(torch.nn.Module):
+class _AddStep(torch.nn.Module):
     def __init__(self, max_steps: int) -> None:
         super().__init__()
         self.max_steps = max_steps
@@ -54,18 +55,18 @@ class _Adds(torch.nn.Module):
 
 
 class ConstantPolicy:
-    """A policy that always writes the same action, at all action keys of an environment, whatever their levels.
+    """A policy that writes the same action at all action keys of an environment.
 
     Args:
-        env: the environment; its actions can be listed (see :meth:`~steppe.specs.Spec.enumerate`).
-        number: which action of the list.
+        env: the environment, with actions that can be enumerated (see :meth:`~steppe.specs.Spec.enumerate`).
+        number: index of the action in the enumeration.
     """
 
     def __init__(self, env: EnvBase, number: int = 1) -> None:
         self.actions = {key: env.full_action_spec[key].enumerate()[number] for key in env.action_keys}
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the actions into ``tensordict``, which has the batch size of the environment, and return it."""
+        """Write the actions into ``tensordict``, of the environment's batch size, and return it."""
         for key, action in self.actions.items():
             tensordict.set(key, action.clone())
         return tensordict

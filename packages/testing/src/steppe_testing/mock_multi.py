@@ -30,23 +30,23 @@ def _done_data(ended: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 class NestedCountingEnv(EnvBase):
-    """Counts in a group of agents: keys below ``group``, with a dimension for the agents.
+    """Counts the steps of each agent of a group, with keys below ``group``.
 
     Data: ``(group, "observation")``, ``(group, "reward")``: ``[*B, n_agents, 1]`` float32; ``(group, "action")``:
     ``[*B, n_agents, 3]``; done entries ``[*B, n_agents, 1]`` in the group, ``[*B, 1]`` at the root, or both. Each agent
-    counts its own steps; agent ``i`` ends after ``max_steps + spread * i``. At the root the first agent that has ended
-    ends all (``"any"``), or the last one (``"all"``).
+    counts its own steps; agent ``i`` ends after ``max_steps + spread * i``. The root ends with the first agent that
+    ends (``"any"``), or with the last one (``"all"``).
 
     Args:
         max_steps: length of the first agent's episode.
         n_agents: size of the group.
         group: name of the group.
         batch_size: leading dimensions.
-        spread: how many steps longer each agent lasts than the one before.
+        spread: number of steps by which each agent lasts longer than the one before.
         root_done: ``"any"``, ``"all"``, or None for no done entries at the root.
         group_done: whether the group has done entries; without them ``root_done`` is ``"any"``.
         action: a kind of action.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class NestedCountingEnv(EnvBase):
         if self.group_done:
             inner.update(_done_data(ended))
         if self.root_done:
-            whole = ended.any(-2) if self.root_done == "any" else ended.all(-2)
-            data.update(_done_data(whole))
+            root_ended = ended.any(-2) if self.root_done == "any" else ended.all(-2)
+            data.update(_done_data(root_ended))
         return data
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -116,13 +116,14 @@ class NestedCountingEnv(EnvBase):
 
 
 class MultiAgentCountingEnv(NestedCountingEnv):
-    """A :class:`NestedCountingEnv` as multi-agent libraries have it: three agents that end one after the other, and a
-    root that ends with the last of them.
+    """A :class:`NestedCountingEnv` like the environments of multi-agent libraries.
+
+    Three agents end one after the other, and the root ends with the last one.
 
     Args:
         max_steps: length of the first agent's episode.
         n_agents: size of the group.
-        **kwargs: for :class:`NestedCountingEnv`.
+        **kwargs: arguments of :class:`NestedCountingEnv`.
     """
 
     def __init__(self, max_steps: int = 5, *, n_agents: int = 3, **kwargs: Any) -> None:
@@ -130,24 +131,26 @@ class MultiAgentCountingEnv(NestedCountingEnv):
 
 
 class NestedResetEnv(NestedCountingEnv):
-    """A :class:`NestedCountingEnv` in which the root and the agents end at different times, so that it shows which of
-    their masks a reset follows: the root's."""
+    """A :class:`NestedCountingEnv` whose root and agents end at different times.
+
+    It shows which mask a reset follows: that of the root.
+    """
 
     def __init__(self, max_steps: int = 3, **kwargs: Any) -> None:
         super().__init__(max_steps, **{"n_agents": 2, "spread": 2, "root_done": "all", **kwargs})
 
 
 class MultiKeyCountingEnv(EnvBase):
-    """Several groups, each with an action, a reward and an end of its own, beside an action at the root.
+    """Counts in groups with their own action, reward and done, and at the root.
 
     Data: at the root ``observation`` and ``reward`` ``[*B, 1]`` and ``action`` ``[*B]`` (categorical); in group ``g``
     the same below ``g``, action one-hot. Group ``g`` ends after ``max_steps[g]`` steps. There is no done entry at the
-    root: each group is reset by its own mask, the root's entries whenever something is reset whole.
+    root: each group is reset by its own mask, and the entries of the root by a mask at the root or without any mask.
 
     Args:
         max_steps: ``{group: steps}``.
         batch_size: leading dimensions.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def __init__(
@@ -158,10 +161,12 @@ class MultiKeyCountingEnv(EnvBase):
         shape = (*batch_size, 1)
 
         def per_group(leaf: dict[str, Any], root: dict[str, Any]) -> Composite:
-            groups = {name: Composite({k: v.clone() for k, v in leaf.items()}, shape=batch_size) for name in max_groups}
+            groups = {
+                name: Composite({k: v.clone() for k, v in leaf.items()}, shape=batch_size) for name in group_names
+            }
             return Composite({**root, **groups}, shape=batch_size)
 
-        max_groups = list(self.max_steps)
+        group_names = list(self.max_steps)
         observation = {"observation": Unbounded(shape)}
         self.observation_spec = per_group(observation, {"observation": Unbounded(shape)})
         self.reward_spec = per_group({"reward": Unbounded(shape)}, {"reward": Unbounded(shape)})
@@ -169,7 +174,7 @@ class MultiKeyCountingEnv(EnvBase):
             {"action": action_leaf("one_hot", batch_size)}, {"action": action_leaf("categorical", batch_size)}
         )
         self.full_done_spec = per_group(_done_leaves(shape), {})
-        self.counts = {name: torch.zeros(shape, dtype=torch.int64, device="cpu") for name in ("", *max_groups)}
+        self.counts = {name: torch.zeros(shape, dtype=torch.int64, device="cpu") for name in ("", *group_names)}
 
     def _data(self) -> TensorDict:
         data = TensorDict({"observation": self.counts[""].float()}, self.batch_size, self.device)
@@ -212,15 +217,15 @@ class MultiKeyCountingEnv(EnvBase):
 
 
 class HeterogeneousCountingEnv(EnvBase):
-    """Three agents whose data differs, stacked lazily under ``agents``.
+    """Three agents with different observations, stacked lazily under ``agents``.
 
-    Data of agent ``i``: ``observation`` ``[*B, i + 1]`` and ``own_i`` ``[*B, 2]`` float32, both full of the count;
+    Data of agent ``i``: ``observation`` ``[*B, i + 1]`` and ``own_i`` ``[*B, 2]`` float32, both filled with the count;
     ``action`` ``[*B, 3]`` one-hot; ``reward`` ``[*B, 1]``. Done entries are at the root.
 
     Args:
         max_steps: length of an episode.
         batch_size: leading dimensions.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def __init__(self, max_steps: int = 5, *, batch_size: tuple[int, ...] = (), **kwargs: Any) -> None:
@@ -228,7 +233,7 @@ class HeterogeneousCountingEnv(EnvBase):
         self.max_steps = max_steps
         self.n_agents = 3
         dim = len(batch_size)
-        own = [
+        agent_specs = [
             Composite(
                 {"observation": Unbounded((*batch_size, i + 1)), f"own_{i}": Unbounded((*batch_size, 2))},
                 shape=batch_size,
@@ -236,7 +241,7 @@ class HeterogeneousCountingEnv(EnvBase):
             for i in range(self.n_agents)
         ]
         rows = (*batch_size, self.n_agents)
-        self.observation_spec = Composite(agents=StackedComposite(*own, dim=dim), shape=batch_size)
+        self.observation_spec = Composite(agents=StackedComposite(*agent_specs, dim=dim), shape=batch_size)
         self.action_spec = Composite(
             agents=Composite(action=action_leaf("one_hot", rows), shape=rows), shape=batch_size
         )

@@ -1,4 +1,4 @@
-"""Counting environments with data that is out of the ordinary: text, sizes that vary, resets of their own."""
+"""Counting environments with special data: text, varying sizes, automatic resets."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ __all__ = [
 
 
 class AutoResettingCountingEnv(CountingEnv):
-    """A :class:`~steppe_testing.CountingEnv` that resets itself: the step that ends an episode returns ``start``.
+    """A :class:`~steppe_testing.CountingEnv` that resets itself.
+
+    The step that ends an episode returns ``start``, the first observation of the next.
 
     Args:
         max_steps: length of an episode.
-        **kwargs: for :class:`~steppe_testing.CountingEnv`; ``auto_reset=True`` is the default.
+        **kwargs: arguments of :class:`~steppe_testing.CountingEnv`; ``auto_reset=True`` is the default.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
@@ -49,11 +51,13 @@ class AutoResettingCountingEnv(CountingEnv):
 
 
 class AutoResettingHeterogeneousEnv(HeterogeneousCountingEnv):
-    """A :class:`~steppe_testing.HeterogeneousCountingEnv` that resets itself, all of its agents at once.
+    """A :class:`~steppe_testing.HeterogeneousCountingEnv` that resets itself.
+
+    All agents are reset together.
 
     Args:
         max_steps: length of an episode.
-        **kwargs: for :class:`~steppe_testing.HeterogeneousCountingEnv`; ``auto_reset=True`` is the default.
+        **kwargs: arguments of :class:`~steppe_testing.HeterogeneousCountingEnv`; ``auto_reset=True`` is the default.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
@@ -66,11 +70,13 @@ class AutoResettingHeterogeneousEnv(HeterogeneousCountingEnv):
 
 
 class DynamicSpecEnv(EnvBase):
-    """An observation that grows by one with each step: ``[3, 1 + steps, 2]`` float32 of spec ``(3, -1, 2)``.
+    """An environment whose observation grows with each step.
+
+    The observation is ``[3, 1 + steps, 2]`` float32, with a spec of shape ``(3, -1, 2)``.
 
     Args:
         max_steps: length of an episode.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
@@ -101,11 +107,11 @@ class DynamicSpecEnv(EnvBase):
 
 
 class TextCountingEnv(CountingEnv):
-    """A :class:`~steppe_testing.CountingEnv` that also says its count as ``text`` ``[*B]``: ``"0"``, ``"1"``, ...
+    """A :class:`~steppe_testing.CountingEnv` with its count as ``text`` ``[*B]`` too: ``"0"``, ...
 
     Args:
         max_steps: length of an episode.
-        **kwargs: for :class:`~steppe_testing.CountingEnv`.
+        **kwargs: arguments of :class:`~steppe_testing.CountingEnv`.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
@@ -127,11 +133,11 @@ def _texts(counts: Any) -> Any:
 
 
 class MetadataEnv(CountingEnv):
-    """A :class:`~steppe_testing.CountingEnv` that hands on an object of any class at ``metadata``, always the same.
+    """A :class:`~steppe_testing.CountingEnv` that returns an object at ``metadata``.
 
     Args:
-        metadata: the object; a dict by default.
-        **kwargs: for :class:`~steppe_testing.CountingEnv`.
+        metadata: the object, of any class, the same in all steps. Default: a dict.
+        **kwargs: arguments of :class:`~steppe_testing.CountingEnv`.
     """
 
     def __init__(self, *, metadata: Any = None, **kwargs: Any) -> None:
@@ -148,12 +154,12 @@ class MetadataEnv(CountingEnv):
 
 
 class EchoEnv(EnvBase):
-    """Text in, text out: the observation is the ``action`` of the step before, ``"start"`` after a reset.
+    """Returns the text of the ``action`` as observation; ``"start"`` after a reset.
 
-    The reward is the length of the text; nothing ends.
+    The reward is the length of the text. Episodes never end.
 
     Args:
-        **kwargs: for :class:`~steppe.envs.EnvBase`, without a batch.
+        **kwargs: arguments of :class:`~steppe.envs.EnvBase`, without a batch.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -175,18 +181,20 @@ class EchoEnv(EnvBase):
 
 
 class Place(TensorClass):
-    """A place in the plane: ``x`` and ``y``, ``[*B, 1]`` float32 each."""
+    """A point in the plane: ``x`` and ``y``, ``[*B, 1]`` float32 each."""
 
     x: torch.Tensor
     y: torch.Tensor
 
 
 class PlaceEnv(CountingEnv):
-    """A :class:`~steppe_testing.CountingEnv` with a tensorclass at ``place``: ``x`` is the count, ``y`` its negative.
+    """A :class:`~steppe_testing.CountingEnv` with a tensorclass at ``place``.
+
+    ``x`` is the count, and ``y`` is its negative.
 
     Args:
         max_steps: length of an episode.
-        **kwargs: for :class:`~steppe_testing.CountingEnv`.
+        **kwargs: arguments of :class:`~steppe_testing.CountingEnv`.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
@@ -198,6 +206,6 @@ class PlaceEnv(CountingEnv):
 
     def _data(self) -> TensorDict:
         data = super()._data()
-        seen = data["observation"].float()
-        data["place"] = Place(x=seen, y=-seen, batch_size=self.batch_size, device=self.device)
+        count = data["observation"].float()
+        data["place"] = Place(x=count, y=-count, batch_size=self.batch_size, device=self.device)
         return data

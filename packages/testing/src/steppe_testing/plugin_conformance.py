@@ -1,4 +1,4 @@
-"""PluginConformance: what every environment plugin must hold, read from its package and its hooks."""
+"""PluginConformance: tests of the package and the hooks of an environment plugin."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ import {module}
 
 
 class PluginConformance:
-    """Tests of one environment plugin, as it is installed. Subclass it under a name that begins with ``Test``::
+    """Tests of one installed environment plugin.
+
+    Subclass it with a name that begins with ``Test``::
 
         class TestPlugin(PluginConformance):
             namespace = "acme"
             smoke = ("Pendulum",)
 
     Attributes:
-        namespace: what stands before the colon of its ids.
-        smoke: names that are built, reset and closed.
-        smoke_kwargs: arguments for them.
+        namespace: prefix of its ids, before the colon.
+        smoke: names of environments to make, reset and close.
+        smoke_kwargs: arguments of ``make_env`` for them.
         lists_names: the plugin implements ``steppe_env_names``.
-        wraps_library: the plugin has a library that may be missing or too old. None finds out: it has one where its
-            package requires another one beside steppe, torch, tensordict and numpy, or ``steppe_library()`` names one.
+        wraps_library: the plugin wraps a library that may be missing or too old. None: it does if its package requires
+            others than steppe, torch, tensordict and numpy, or if ``steppe_library()`` names one.
     """
 
     namespace: ClassVar[str]
@@ -56,51 +58,52 @@ class PluginConformance:
 
     @pytest.fixture
     def record(self) -> PluginRecord:
-        """What the metadata of the installed package says."""
+        """The metadata of the installed plugin."""
         records = self._records()
         if len(records) != 1:
-            skip_gated(self, "test_one_package_provides_the_namespace", f"{len(records)} packages do")
+            skip_gated(self, "test_one_package_provides_the_namespace", f"{len(records)} packages provide it")
         return records[0]
 
     def _records(self) -> list[PluginRecord]:
-        return [one for one in list_plugins() if one.kind == "env" and one.name == self.namespace]
+        return [plugin for plugin in list_plugins() if plugin.kind == "env" and plugin.name == self.namespace]
 
     # -- metadata -------------------------------------------------------------------------------------------------
 
     def test_one_package_provides_the_namespace(self) -> None:
         """Add ``[project.entry-points."steppe.envs"]`` with the namespace to pyproject.toml and install it."""
-        found = self._records()
-        names = sorted(one.name for one in list_plugins() if one.kind == "env")
-        assert found, f"no installed package has an entry point {self.namespace!r} in steppe.envs; there are {names}"
-        assert len(found) == 1, f"{[one.dist for one in found]} all provide {self.namespace!r}"
-        assert find_spec(_module(found[0])) is not None, f"its entry point names {found[0].target!r}: no such module"
+        records = self._records()
+        names = sorted(plugin.name for plugin in list_plugins() if plugin.kind == "env")
+        assert records, f"no installed package has an entry point {self.namespace!r} in steppe.envs, only {names}"
+        assert len(records) == 1, f"{[record.dist for record in records]} all provide {self.namespace!r}"
+        target = records[0].target
+        assert find_spec(_module(records[0])) is not None, f"the entry point names {target!r}: no such module"
 
     def test_steppe_is_required_with_an_upper_bound(self, record: PluginRecord) -> None:
         """Write ``dependencies = ["steppe>=0.1,<0.2"]``: the next series may change what the plugin relies on."""
-        mine = [Requirement(line) for line in record.requires if Requirement(line).name == "steppe"]
-        assert mine, f"{record.dist} does not require steppe"
-        bounded = any(one.operator in ("<", "<=", "~=", "==") for one in mine[0].specifier)
-        assert bounded, f"{record.dist} requires {mine[0]}, without an upper bound"
+        requirements = [Requirement(line) for line in record.requires if Requirement(line).name == "steppe"]
+        assert requirements, f"{record.dist} does not require steppe"
+        bounded = any(bound.operator in ("<", "<=", "~=", "==") for bound in requirements[0].specifier)
+        assert bounded, f"{record.dist} requires {requirements[0]}, without an upper bound"
 
     def test_a_missing_library_says_how_to_install_it(self, record: PluginRecord, tmp_path: Path) -> None:
         """Require the library in ``dependencies``, or in extras that the extra ``any-of`` lists."""
         self._require_library(record)
-        registry, copy = _alone(record, tmp_path)
+        registry, copy = _only_plugin(record, tmp_path)
         with pytest.raises(LibraryMissing, match="pip install"):
             registry.check(copy)
 
     def test_an_old_library_says_which_is_needed(self, record: PluginRecord, tmp_path: Path) -> None:
         """Give the library's requirement a lower bound: the oldest version that the plugin was tested with."""
         self._require_library(record)
-        registry, copy = _alone(record, tmp_path, libraries="0.0.0.dev0")
-        requires = [str(one) for one in _libraries(record)]
-        fix = f'write the oldest version that it was tested with: "{_libraries(record)[0].name}>=..."'
+        registry, copy = _only_plugin(record, tmp_path, libraries="0.0.0.dev0")
+        requires = [str(library) for library in _libraries(record)]
+        fix = f'write the oldest version that the plugin was tested with: "{_libraries(record)[0].name}>=..."'
         with suppress(LibraryVersionError):
             registry.check(copy)
-            raise AssertionError(f"{record.dist} requires {requires}, and takes version 0.0.0.dev0 of it: {fix}")
+            raise AssertionError(f"{record.dist} requires {requires}, which allows version 0.0.0.dev0: {fix}")
 
     def _require_library(self, record: PluginRecord) -> None:
-        """Skip the running test where the plugin has no library; fail where it has one and does not require it."""
+        """Skip the test if the plugin wraps no library; fail if it wraps one without requiring it."""
         if self.wraps_library is not None:
             require(self, "wraps_library")
         if _libraries(record):
@@ -112,7 +115,7 @@ class PluginConformance:
         wraps = f"its steppe_library() names {named!r}" if named is not None else f"{name}.wraps_library is True"
         raise AssertionError(
             f"{record.dist} requires no library, and {wraps}. Write it into `dependencies` of pyproject.toml; or, "
-            f"where nothing can be missing or too old, write `wraps_library = False` in {name}."
+            f"if no library can be missing or too old, write `wraps_library = False` in {name}."
         )
 
     # -- the module -----------------------------------------------------------------------------------------------
@@ -124,14 +127,14 @@ class PluginConformance:
         path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, env=path)
         last = done.stderr.strip().splitlines()[-1:]
-        assert done.returncode == 0, f"import {_module(record)} fails where {blocked} are missing: {last}"
+        assert done.returncode == 0, f"import {_module(record)} fails if {blocked} are missing: {last}"
 
     def test_its_hooks_fit(self, record: PluginRecord) -> None:
         """Name the hooks and their arguments as :mod:`steppe.registry` does."""
         try:
             plugin = current().plugins.load(record)
         except (LibraryMissing, LibraryVersionError) as error:
-            pytest.skip(f"its library is not there: {error}")
+            pytest.skip(f"its library cannot be used: {error}")
         except PluginError as error:
             raise AssertionError(str(error)) from error
         assert hasattr(plugin, "steppe_make_env"), f"{record.target} has no steppe_make_env(name, kwargs)"
@@ -149,9 +152,9 @@ class PluginConformance:
         """Require the other plugin in ``dependencies``, or do without it."""
         needed = {Requirement(line).name.replace("_", "-").lower() for line in record.requires}
         others = {
-            _module(one).split(".")[0]: one.dist
-            for one in list_plugins()
-            if one.dist != record.dist and one.dist.replace("_", "-").lower() not in needed
+            _module(plugin).split(".")[0]: plugin.dist
+            for plugin in list_plugins()
+            if plugin.dist != record.dist and plugin.dist.replace("_", "-").lower() not in needed
         }
         wrong = [
             f"{file.name}:{line} imports {name} of {others[name.split('.')[0]]}"
@@ -173,11 +176,11 @@ class PluginConformance:
         require(self, "lists_names")
         self._usable(record)
         names = list_envs(self.namespace)
-        assert names, "steppe_env_names() is missing or returns nothing"
+        assert names, "steppe_env_names() is missing or returns no names"
         wrong = [name for name in names if not isinstance(name, str) or name.startswith(f"{self.namespace}:")]
-        assert not wrong, f"names are strings without the namespace, found {wrong[:5]}"
+        assert not wrong, f"steppe_env_names() must return strings without the namespace, found {wrong[:5]}"
         unlisted = [name for name in self.smoke if name not in names]
-        assert not unlisted, f"{unlisted} can be built, and are not among the {len(names)} names listed"
+        assert not unlisted, f"steppe_env_names() returns {len(names)} names without {unlisted}, which smoke lists"
 
     def test_an_unknown_name_is_not_found(self, record: PluginRecord) -> None:
         """Raise ``env_not_found(namespace, name)`` of :mod:`steppe.registry`."""
@@ -192,11 +195,11 @@ class PluginConformance:
         from steppe.envs import EnvBase
 
         if not self.smoke:
-            pytest.skip("smoke names no environment")
+            pytest.skip("smoke is empty")
         self._usable(record)
         for name in self.smoke:
             env = make_env(f"{self.namespace}:{name}", **self.smoke_kwargs)
-            assert isinstance(env, EnvBase), f"{name!r} gave a {type(env).__name__}, not an EnvBase"
+            assert isinstance(env, EnvBase), f"make_env({name!r}) returned a {type(env).__name__}, expected an EnvBase"
             env.reset()
             env.close()
 
@@ -208,31 +211,34 @@ def _module(record: PluginRecord) -> str:
 def _libraries(record: PluginRecord) -> list[Requirement]:
     lines = [*record.requires, *(line for choice in record.alternatives for line in choice.requires)]
     skipped = ("steppe", "torch", "tensordict", "numpy")
-    return [one for one in map(Requirement, lines) if one.name not in skipped and not one.name.startswith("steppe-")]
+    return [lib for lib in map(Requirement, lines) if lib.name not in skipped and not lib.name.startswith("steppe-")]
 
 
 def _named_library(record: PluginRecord) -> str | None:
-    """The library that the plugin's hook names; None where it names none, or cannot be asked."""
+    """Return the library that the hook of the plugin names; None if it names none or fails."""
     try:
         info = current().library(record.name)
     except PluginError:
         return None
-    except ImportError as error:  # the library itself, which is not there
+    except ImportError as error:  # the library itself is not installed
         return error.name
     return None if info is None else info.dist
 
 
 def _library_modules(record: PluginRecord) -> list[str]:
-    wanted = {one.name.replace("_", "-").lower() for one in _libraries(record)}
+    libraries = {library.name.replace("_", "-").lower() for library in _libraries(record)}
     return sorted(
         module
         for module, dists in packages_distributions().items()
-        if any(dist.replace("_", "-").lower() in wanted for dist in dists)
+        if any(dist.replace("_", "-").lower() in libraries for dist in dists)
     )
 
 
-def _alone(record: PluginRecord, folder: Path, *, libraries: str | None = None) -> tuple[Registry, PluginRecord]:
-    """A registry that sees the plugin and nothing else; with ``libraries``, its libraries in that version."""
+def _only_plugin(record: PluginRecord, folder: Path, *, libraries: str | None = None) -> tuple[Registry, PluginRecord]:
+    """Return a registry with only this plugin and its record there.
+
+    ``libraries`` is the version of its libraries; None if they are not installed.
+    """
     dists = FakeDists(folder)
     extras = {choice.install: f"choice{i}" for i, choice in enumerate(record.alternatives)}
     lines = [line for line in record.requires if not Requirement(line).name.startswith("steppe")]
@@ -248,14 +254,14 @@ def _alone(record: PluginRecord, folder: Path, *, libraries: str | None = None) 
         extras=[*extras.values(), *(["any-of"] if extras else [])],
     )
     if libraries is not None:
-        for name in {one.name for one in _libraries(record)}:
+        for name in {library.name for library in _libraries(record)}:
             dists(name, libraries)
     registry = Registry(path=[str(folder)])
-    return registry, next(one for one in registry.records() if one.name == record.name)
+    return registry, next(copy for copy in registry.records() if copy.name == record.name)
 
 
 def _imports(record: PluginRecord) -> Iterator[tuple[Path, int, str]]:
-    """Every module that the plugin's package imports, with file and line."""
+    """Yield the imports of the plugin's package: file, line and module."""
     spec = find_spec(_module(record).split(".")[0])
     assert spec is not None
     roots = [Path(folder) for folder in spec.submodule_search_locations or ()]

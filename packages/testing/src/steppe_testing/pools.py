@@ -1,4 +1,4 @@
-"""Worker pools that tests share: starting one takes longer than most tests."""
+"""Worker pools that tests share, because starting one takes longer than most tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["WorkerPools"]
 
 
 class WorkerPools:
-    """Gives out ``ParallelEnv`` objects, one for each factory, and closes them at the end.
+    """Makes one ``ParallelEnv`` for each factory, and closes them all at the end.
 
     Args:
-        processes: how many worker processes a pool has.
-        alive: how many pools may be open at once; the one used longest ago is closed first.
+        processes: number of worker processes of a pool.
+        alive: maximum number of open pools; the least recently used one is closed first.
     """
 
     def __init__(self, processes: int = 2, *, alive: int = 2) -> None:
@@ -22,11 +22,13 @@ class WorkerPools:
         self._pools: dict[bytes, Any] = {}
 
     def __call__(self, factory: Callable[[], Any], num_envs: int = 2) -> Any:
-        """Return an open ``ParallelEnv`` of ``num_envs`` environments; a new one where the last one was closed.
+        """Return an open ``ParallelEnv`` of ``num_envs`` environments.
+
+        If the pool of the factory was closed, a new one is made.
 
         Args:
-            factory: makes one environment. Factories that pickle to the same bytes share a pool.
-            num_envs: how many environments.
+            factory: function that makes one environment. Factories that pickle to the same bytes share a pool.
+            num_envs: number of environments.
         """
         import cloudpickle
 

@@ -1,4 +1,7 @@
-"""Fixtures, a marker and an option for every plugin's tests. Light at import: it is loaded into each run of pytest."""
+"""Fixtures, a marker and an option for the tests of plugins.
+
+Every run of pytest imports this module, so it imports no large package itself.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print and count what conformance classes have skipped."""
+    """Print and count the tests that conformance classes skipped."""
     reasons = [
         report.longrepr[2].removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])
@@ -58,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def steppe_pools(request: pytest.FixtureRequest) -> Iterator[WorkerPools]:
-    """Gives a ``ParallelEnv`` for a factory, shared by all tests: ``pool = steppe_pools(factory)``; do not close it."""
+    """Shared ``ParallelEnv`` of a factory, ``steppe_pools(factory)``; do not close it."""
     from .pools import WorkerPools
 
     pools = WorkerPools(request.config.getoption("--steppe-workers"))
@@ -68,7 +71,7 @@ def steppe_pools(request: pytest.FixtureRequest) -> Iterator[WorkerPools]:
 
 @pytest.fixture
 def cuda_or_skip() -> torch.device:
-    """The device ``cuda:0``; skips the test where there is none."""
+    """The device ``cuda:0``; skips the test if there is none."""
     import torch
 
     if not torch.cuda.is_available():
@@ -78,7 +81,7 @@ def cuda_or_skip() -> torch.device:
 
 @pytest.fixture
 def blocked_import(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes modules look as if they were not installed, for one test: ``blocked_import("gymnasium")``."""
+    """Hides installed modules from one test: ``blocked_import("gymnasium")``."""
 
     def block(*names: str) -> None:
         for name in names:
@@ -104,7 +107,7 @@ def fake_dist(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def steppe_registry(fake_dist: FakeDists, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """A registry that sees only what `fake_dist` writes, in the place of the process's own."""
+    """Replaces the registry of the process by one with only the packages of `fake_dist`."""
     from steppe.registry import Registry, use
 
     for variable in ("STEPPE_DISABLE_PLUGINS", "STEPPE_PLUGINS", "STEPPE_TRACE_PLUGINS"):

@@ -1,4 +1,4 @@
-"""TransformConformance: the situations that every transform must work in, made from data."""
+"""TransformConformance: tests of a transform on data, in environments and in batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ __all__ = ["TransformConformance"]
 
 
 class TransformConformance:
-    """Tests of one transform. Subclass it under a name that begins with ``Test``::
+    """Tests of one transform.
+
+    Subclass it with a name that begins with ``Test``::
 
         class TestResize(TransformConformance):
             input_spec = {"pixels": Bounded(0, 255, (3, 16, 16))}
@@ -38,18 +40,18 @@ class TransformConformance:
                 return Resize(8, 8)
 
     Attributes:
-        input_spec: specs of the observations that the transform reads, without a batch.
-        expected: shapes of the observations that it writes, ``{key: shape}``, without a batch.
-        action_spec: spec of the action of the environments; ``Bounded(-1, 1, (2,))`` where it is None.
-        reward_spec: spec of their reward; ``Unbounded((1,))`` where it is None.
-        works_alone: it can be called on data outside an environment.
-        invertible: ``inv`` undoes what the call did to the entries of ``in_keys``.
-        tolerance: how far the entries may be off after ``inv``.
-        steps: length of the rollouts that are compared.
-        on_rows: it runs on rows of arrays (``env.row_problem`` is None), as all but a few do.
-        in_environments: an environment can have it. Those that are for stored data alone refuse.
-        for_each_row: what it does to a row depends on that row alone, so that one around a batch does what those inside
-            do. Not so for a count of all rows together, in one process or many.
+        input_spec: specs of the observations that the transform reads, without batch dimensions.
+        expected: shapes of the observations that it writes, ``{key: shape}``, without batch dimensions.
+        action_spec: spec of the action of the environments. None: ``Bounded(-1, 1, (2,))``.
+        reward_spec: spec of their reward. None: ``Unbounded((1,))``.
+        works_alone: the transform can be called on data outside an environment.
+        invertible: ``inv`` restores the entries of ``in_keys``.
+        tolerance: largest allowed error of the entries after ``inv``.
+        steps: length of the compared rollouts.
+        on_rows: the transform runs on rows of arrays (``env.row_problem`` is None), like most transforms.
+        in_environments: an environment can have the transform. False for transforms of stored data.
+        for_each_row: the result of a row depends on that row only, so that a transform around a batch is equivalent to
+            transforms inside it. False for a count over all rows, in one process or many.
     """
 
     input_spec: ClassVar[dict[Any, Spec]] = {}
@@ -68,14 +70,14 @@ class TransformConformance:
         """Make the transform; override this."""
         raise NotImplementedError(f"{type(self).__name__} needs make_transform().")
 
-    # -- what it is put into --------------------------------------------------------------------------------------
+    # -- environments to transform --------------------------------------------------------------------------------
 
     def make_env(self) -> DataEnv:
-        """Make an environment with the specs, which hands out random data."""
+        """Make an environment that returns random data of the specs."""
         return DataEnv(dict(self.input_spec), action=self.action_spec, reward=self.reward_spec)
 
     def make_transformed(self) -> TransformedEnv:
-        """Make the same with the transform on it."""
+        """Make the same environment with the transform."""
         return TransformedEnv(self.make_env(), self.make_transform())
 
     def _factory(self, *, transformed: bool) -> Callable[[], Any]:
@@ -95,53 +97,58 @@ class TransformConformance:
     def _check_shapes(self, data: TensorDictBase, where: str) -> None:
         for key, shape in self.expected.items():
             value = data.get(key, None)
-            assert value is not None, f"{where}: there is no {key!r}, found {sorted(map(str, data.keys(True, True)))}"
+            assert value is not None, f"{where}: {key!r} is missing, found {sorted(map(str, data.keys(True, True)))}"
             tail = tuple(value.shape[data.batch_dims :])
             assert tail == tuple(shape), f"{where}: {key!r} has shape {tail}, expected {tuple(shape)}"
 
-    # -- alone ----------------------------------------------------------------------------------------------------
+    # -- outside environments -------------------------------------------------------------------------------------
 
     def test_alone_on_data(self) -> None:
-        """Write the out_keys in ``__call__``; any batch size must do."""
+        """Write the out_keys in ``__call__``, for data of any batch size."""
         require(self, "works_alone")
         for lead in ((), (3,), (2, 3)):
             self._check_shapes(self.make_transform()(self._sample(*lead)), f"data of batch size {lead}")
 
     def test_in_a_compose(self) -> None:
-        """Let a Compose of the transform do what the transform does."""
+        """Return the same data in a Compose as alone."""
         require(self, "works_alone")
         data = self._sample(2)
         expected = self.make_transform()(data.clone())
         assert_equal_data(Compose(self.make_transform())(data.clone()), expected, "the data of a Compose")
 
     def test_in_a_module(self) -> None:
-        """Work as a part of a TensorDictSequential, as models have it."""
+        """Work as a module of a TensorDictSequential."""
         require(self, "works_alone")
-        seen: list[Any] = []
+        calls: list[Any] = []
         keys = list(self.expected) or list(self.input_spec)
 
         def read(*values: Any) -> Any:
-            seen.append(values)
+            calls.append(values)
             return values[0]
 
         reader = TensorDictModule(read, in_keys=keys, out_keys=["read"])
         data = TensorDictSequential(self.make_transform(), reader)(self._sample(2))
         self._check_shapes(data, "behind a TensorDictSequential")
-        assert seen, "the module behind the transform was not called"
+        assert calls, "the module behind the transform was not called"
 
     def test_the_inverse_undoes_it(self) -> None:
-        """Write ``inv`` so that it gives back what the call was given."""
+        """Return from ``inv`` the data before the transform."""
         require(self, "invertible")
         transform, data = self.make_transform(), self._sample(2)
-        back = transform.inv(transform(data.clone()))
+        restored = transform.inv(transform(data.clone()))
         for key in self.input_spec:
-            worst = float((back.get(key).double() - data.get(key).double()).abs().max())
-            assert worst <= self.tolerance, f"inv(transform(x)) is off by {worst} at {key!r}"
+            error = float((restored.get(key).double() - data.get(key).double()).abs().max())
+            assert error <= self.tolerance, (
+                f"inv(transform(x)) differs from x by {error} at {key!r}, expected at most {self.tolerance}"
+            )
 
     # -- in environments ------------------------------------------------------------------------------------------
 
     def test_specs_are_those_of_the_data(self) -> None:
-        """Give the specs the shape, dtype and bounds of the transformed data, in transform_observation_spec."""
+        """Return specs with the shape, dtype and bounds of the transformed data.
+
+        Change them in ``transform_observation_spec``.
+        """
         require(self, "in_environments")
         _check_specs(self.make_transformed())
 
@@ -156,9 +163,9 @@ class TransformConformance:
     def test_in_an_environment(self) -> None:
         """Write the out_keys after resets and steps."""
         self._need_specs()
-        self._one_environment()
+        self._in_one_env()
 
-    def _one_environment(self) -> None:
+    def _in_one_env(self) -> None:
         data = self._rollout(self.make_transformed())
         self._check_shapes(data, "the root")
         self._check_shapes(data["next"], "'next'")
@@ -167,12 +174,15 @@ class TransformConformance:
         self._need_specs()
         cls = type(self)
         if "_env_problem" not in cls.__dict__:
-            cls._env_problem = _problem(self._one_environment)  # type: ignore[attr-defined]
+            cls._env_problem = _problem(self._in_one_env)  # type: ignore[attr-defined]
         if cls._env_problem:  # type: ignore[attr-defined]
             skip_gated(self, "test_in_an_environment", cls._env_problem)  # type: ignore[attr-defined]
 
     def test_in_serial_batches(self) -> None:
-        """Keep state for each row: a batch of transformed environments equals a transformed batch."""
+        """Keep separate state for each row.
+
+        A batch of transformed environments must return the data of a transformed batch.
+        """
         self._need_env()
         self._serial_batches()
 
@@ -224,28 +234,34 @@ class TransformConformance:
         """Make an environment that writes the same data into rows of arrays."""
         return ArrayDataEnv(dict(self.input_spec), action=self.action_spec, reward=self.reward_spec)
 
-    def _both_ways(
-        self, others: tuple[Callable[[], Transform], ...] = (), *, back: bool = False
+    def _rows_and_tensordicts(
+        self, others: tuple[Callable[[], Transform], ...] = (), *, reverse: bool = False
     ) -> list[TransformedEnv]:
-        """Environments with the transform, among others in some order or back to front, on rows and on TensorDicts."""
+        """Return an environment on rows, and one on TensorDicts, with the transform and others.
+
+        The order of the transforms is random, but fixed; ``reverse`` reverses it.
+        """
         envs = []
         for base in (self.make_row_env(), self.make_env()):
             parts = [self.make_transform(), *(make() for make in others)]
             order = random.Random(len(others)).sample(range(len(parts)), len(parts))
-            chosen = [parts[i] for i in (reversed(order) if back else order)]
+            chosen = [parts[i] for i in (reversed(order) if reverse else order)]
             envs.append(TransformedEnv(base, Compose(*chosen) if others else chosen[0]))
         problem = envs[0].row_problem
-        assert problem is None, f"it does not run on rows: {problem} Say on_rows = False if that cannot be otherwise"
+        assert problem is None, f"the transform does not run on rows: {problem} If it cannot, set on_rows = False"
         return envs
 
     def test_on_rows(self) -> None:
-        """Do on rows of arrays what it does on TensorDicts: keep nothing that it is given, change nothing in place."""
+        """Return the same data on rows of arrays as on TensorDicts.
+
+        Do not keep tensors of the data, and do not change them in place.
+        """
         require(self, "on_rows")
         self._need_env()
         self._rows()
 
     def _rows(self) -> None:
-        rows, tensordicts = self._both_ways()
+        rows, tensordicts = self._rows_and_tensordicts()
         expected = self._rollout(tensordicts)
         assert_equal_data(self._rollout(rows), expected, "a rollout through rows")
 
@@ -259,21 +275,21 @@ class TransformConformance:
             skip_gated(self, "test_on_rows", cls._rows_problem)  # type: ignore[attr-defined]
 
     def test_on_rows_of_a_batch(self) -> None:
-        """Treat each row by itself: rows that a step leaves out, and rows that are reset, included."""
+        """Treat each row separately, also if a step or a reset excludes other rows."""
         self._need_rows()
         self._need_batches()
         self._need_edited()
         from steppe.batched import SerialEnv
 
-        made = [SerialEnv(2, CaseFactory(_make_way, type(self), rows)) for rows in (True, False)]
+        batches = [SerialEnv(2, CaseFactory(_make_on, type(self), rows)) for rows in (True, False)]
         outside = TransformedEnv(SerialEnv(2, CaseFactory(_make_base, type(self))), self.make_transform())
-        expected = self._masked(made[1])
-        assert_equal_data(self._masked(made[0]), expected, "a batch of environments on rows")
+        expected = self._masked(batches[1])
+        assert_equal_data(self._masked(batches[0]), expected, "a batch of environments on rows")
         if self.for_each_row:
             assert_equal_data(self._masked(outside), expected, "a transformed batch of environments on rows")
 
     def _masked(self, env: Any) -> TensorDictBase:
-        """Steps of all rows, of one row, and of all again."""
+        """Return steps of all rows and, in between, of one row."""
         env.set_seed(0)
         td = env.reset()
         frames: list[TensorDictBase] = []
@@ -286,32 +302,32 @@ class TransformConformance:
         return stack(frames, 1)
 
     def test_an_edited_root_counts(self) -> None:
-        """Read what it remembers from the root that it is given, also where the caller has edited it."""
+        """Read state from the root of each step, where callers can edit it."""
         self._need_batches()
         if self.on_rows:
             self._need_rows()
-        self._edited_ways()
+        self._check_edited_roots()
 
     def _need_edited(self) -> None:
         cls = type(self)
         if "_edited_problem" not in cls.__dict__:
-            cls._edited_problem = _problem(self._edited_ways)  # type: ignore[attr-defined]
+            cls._edited_problem = _problem(self._check_edited_roots)  # type: ignore[attr-defined]
         if cls._edited_problem:  # type: ignore[attr-defined]
             skip_gated(self, "test_an_edited_root_counts", cls._edited_problem)  # type: ignore[attr-defined]
 
-    def _edited_ways(self) -> None:
+    def _check_edited_roots(self) -> None:
         from steppe.batched import SerialEnv
 
         env = self.make_transformed()
-        expected, plain = self._edited(env), self._edited(env, by=0)
+        expected, unedited = self._edited(env), self._edited(env, by=0)
         for key in filter(lambda key: _is_number(expected.get(key)), env.state_keys):
-            before, after = plain["next"].get(key), expected["next"].get(key)
-            assert not torch.equal(before, after), f"next {key!r} does not depend on the {key!r} of the root"
-        ways: list[tuple[str, Any]] = [("a SerialEnv", SerialEnv(1, self._factory(transformed=True)))]
+            before, after = unedited["next"].get(key), expected["next"].get(key)
+            assert not torch.equal(before, after), f"('next', {key!r}) does not depend on {key!r} of the root"
+        envs: list[tuple[str, Any]] = [("a SerialEnv", SerialEnv(1, self._factory(transformed=True)))]
         if self.on_rows:
-            ways.append(("an environment on rows", self._both_ways()[0]))
-            ways.append(("a SerialEnv on rows", SerialEnv(1, CaseFactory(_make_way, type(self), True))))
-        for what, env in ways:
+            envs.append(("an environment on rows", self._rows_and_tensordicts()[0]))
+            envs.append(("a SerialEnv on rows", SerialEnv(1, CaseFactory(_make_on, type(self), True))))
+        for what, env in envs:
             data = self._edited(env)
             assert_equal_data(data[0] if env.batch_size else data, expected, f"with an edited root, {what}")
 
@@ -329,12 +345,14 @@ class TransformConformance:
         return stack(frames, len(env.batch_size))
 
     def test_in_any_order_with_others(self) -> None:
-        """Give equal data both ways among other transforms, before and behind them."""
+        """Return equal data on rows and on TensorDicts, before and after other transforms."""
         self._need_rows()
-        own = type(self.make_transform())
-        kinds: list[Callable[[], Transform]] = [make for kind, make in _OTHERS.items() if not issubclass(own, kind)]
-        for n, back in itertools.product(range(1, len(kinds) + 1), (False, True)):
-            rows, tensordicts = self._both_ways(tuple(kinds[:n]), back=back)
+        transform_class = type(self.make_transform())
+        kinds: list[Callable[[], Transform]] = [
+            make for kind, make in _OTHERS.items() if not issubclass(transform_class, kind)
+        ]
+        for n, reverse in itertools.product(range(1, len(kinds) + 1), (False, True)):
+            rows, tensordicts = self._rows_and_tensordicts(tuple(kinds[:n]), reverse=reverse)
             expected = self._rollout(tensordicts)
             assert_equal_data(self._rollout(rows), expected, f"a rollout of {rows.transform!r} through rows")
 
@@ -343,18 +361,18 @@ class TransformConformance:
     def test_in_a_collector(self) -> None:
         """Work in a data collector, which resets rows as they end."""
         self._need_env()
-        collectors = pytest.importorskip("steppe.collectors", reason="steppe.collectors is not there")
+        collectors = pytest.importorskip("steppe.collectors", reason="steppe.collectors is not installed")
         collector = collectors.SyncDataCollector(self.make_transformed, None, frames_per_batch=10, total_frames=20)
         try:
             batches = [data.clone() for data in collector]
         finally:
             collector.shutdown()
-        assert len(batches) == 2, f"20 frames in batches of 10 came in {len(batches)} batches"
+        assert len(batches) == 2, f"20 frames in batches of 10 gave {len(batches)} batches, expected 2"
         for data in batches:
             self._check_shapes(data["next"], "the batch of a collector")
 
     def test_in_a_replay_buffer(self) -> None:
-        """Work on batches that are drawn from a buffer."""
+        """Work on samples of a replay buffer."""
         require(self, "works_alone")
         replay = pytest.importorskip("steppe_replay", reason="steppe-replay is not installed")
         buffer = replay.ReplayBuffer(
@@ -363,10 +381,10 @@ class TransformConformance:
         buffer.extend(self._sample(20))
         self._check_shapes(buffer.sample(), "a batch from a buffer")
 
-    # -- keeping it -----------------------------------------------------------------------------------------------
+    # -- saving and copying ---------------------------------------------------------------------------------------
 
     def test_state_can_be_loaded(self) -> None:
-        """Keep state in buffers, so that state_dict holds it."""
+        """Keep state in buffers, so that ``state_dict`` contains it."""
         if self.in_environments:
             self._need_env()
             self._load_in_environments()
@@ -378,7 +396,7 @@ class TransformConformance:
         self._rollout(env)
         missing, unexpected = other.transform.load_state_dict(env.transform.state_dict(), strict=False)
         assert not missing, f"state_dict lacks {missing}"
-        assert not unexpected, f"state_dict holds {unexpected}, which a new transform does not know"
+        assert not unexpected, f"state_dict has {unexpected}, which a new transform cannot load"
         for name, value in env.transform.state_dict().items():
             if isinstance(value, torch.Tensor):
                 assert torch.equal(other.transform.state_dict()[name], value), f"{name!r} was not loaded"
@@ -401,11 +419,11 @@ class TransformConformance:
             data = self._sample(2)
             assert_equal_data(other(data.clone()), transform(data.clone()), "the data of an unpickled copy")
             return
-        one, two = TransformedEnv(self.make_env(), transform), TransformedEnv(self.make_env(), other)
-        assert_equal_data(self._rollout(two), self._rollout(one), "the data of an unpickled copy")
+        original, copied = TransformedEnv(self.make_env(), transform), TransformedEnv(self.make_env(), other)
+        assert_equal_data(self._rollout(copied), self._rollout(original), "the data of an unpickled copy")
 
 
-#: What a transform is tried together with.
+#: Transforms that are combined with the tested one.
 _OTHERS: dict[type[Transform], Callable[[], Transform]] = {
     StepCounter: lambda: StepCounter(4),
     RewardSum: RewardSum,
@@ -417,7 +435,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype is not torch.bool
 
 
-def _make_way(case: type[TransformConformance], rows: bool) -> Any:
+def _make_on(case: type[TransformConformance], rows: bool) -> Any:
     return TransformedEnv(case().make_row_env() if rows else case().make_env(), case().make_transform())
 
 

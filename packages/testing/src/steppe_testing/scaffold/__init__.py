@@ -1,6 +1,6 @@
-"""What ``steppe new-plugin`` does: names that fit each other, a look at the library, templates filled in.
+"""Implementation of ``steppe new-plugin``: check names, inspect the library, fill templates.
 
-Everything here runs without torch.
+Nothing here imports torch.
 """
 
 from __future__ import annotations

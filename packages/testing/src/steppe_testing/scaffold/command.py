@@ -1,4 +1,4 @@
-"""``steppe new-plugin``: write a package that installs, is discovered and passes the conformance kit as it is."""
+"""``steppe new-plugin``: write a plugin package that passes the conformance kit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ help = "write the package of a new plugin, with its tests"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
-    parser.add_argument("name", metavar="NAME", help="of the namespace: warehouse gives warehouse:small in ./warehouse")
-    parser.add_argument("--kind", choices=("env", "transforms"), default="env", help="what it brings (default: env)")
     parser.add_argument(
-        "--library", metavar="REQUIREMENT", help="the package that it wraps, with its versions: 'warehouse>=1,<2'"
+        "name", metavar="NAME", help="namespace: warehouse makes warehouse:small, in ./warehouse-steppe"
+    )
+    parser.add_argument(
+        "--kind", choices=("env", "transforms"), default="env", help="contents of the plugin (default: env)"
+    )
+    parser.add_argument(
+        "--library", metavar="REQUIREMENT", help="wrapped package, with its versions: 'warehouse>=1,<2'"
     )
     parser.add_argument("--make", metavar="MODULE:NAME", help="simulator class or factory (default: auto-detected)")
     parser.add_argument("--names", metavar="A,B", help="names of the environments (default: small,large)")
-    parser.add_argument("--transform", metavar="A,B", help="classes of transforms, each with an entry point of its own")
-    parser.add_argument("--dir", default=".", metavar="FOLDER", help="where the folder is written (default: here)")
+    parser.add_argument("--transform", metavar="A,B", help="names of transforms to add")
+    parser.add_argument(
+        "--dir", default=".", metavar="FOLDER", help="parent of the new folder (default: the current folder)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
     if args.kind == "transforms":
         for option in ("library", "make", "names"):
             if getattr(args, option) is not None:
-                raise UsageError(f"--{option} is about environments, and --kind transforms writes none: leave one out")
+                raise UsageError(
+                    f"--{option} is for environments, and --kind transforms makes none: leave out one of them"
+                )
     plan = Plan.of(
         args.name, kind=args.kind, library=args.library, make=args.make, names=args.names, transforms=args.transform
     )

@@ -1,4 +1,4 @@
-"""Fill the templates and put the folder in its place, all of it or nothing."""
+"""Fill the templates and write the folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from steppe.registry import requirement_text
 from .plan import Plan
 from .simulator import Simulator
 
-_UNKNOWN = "0.1"  # where steppe runs without being installed
+_DEFAULT_VERSION = "0.1"  # if steppe runs without being installed
 
 
 def write(plan: Plan, simulator: Simulator, folder: Path) -> list[str]:
     """Write the package.
 
-    It is written beside its place under another name and then renamed: nobody finds it half written.
+    The files are written to a temporary folder, which is then renamed, so that no incomplete package can be left.
 
     Args:
-        plan: its names.
-        simulator: what its environment wraps.
-        folder: where it goes; must not exist.
+        plan: names of the package.
+        simulator: simulator that its environment wraps.
+        folder: the new folder; must not exist.
 
     Returns:
         The files, relative to the folder, sorted.
@@ -39,25 +39,25 @@ def write(plan: Plan, simulator: Simulator, folder: Path) -> list[str]:
     """
     texts = rendered(plan, simulator)
     try:
-        beside = Path(tempfile.mkdtemp(prefix=f".{plan.distribution}-", dir=folder.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=f".{plan.distribution}-", dir=folder.parent))
     except OSError as error:
         raise UsageError(f"{folder.parent} cannot be written to: {error.strerror or error}") from None
     try:
         for name, text in texts.items():
-            path = beside / name
+            path = temporary / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        beside.chmod(0o777 & ~_umask())  # mkdtemp lets nobody else in
-        beside.rename(folder)  # fails where somebody has put something there meanwhile
+        temporary.chmod(0o777 & ~_umask())  # mkdtemp gives access to the owner only
+        temporary.rename(folder)  # fails if the folder was created in the meantime
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return sorted(texts)
 
 
 def rendered(plan: Plan, simulator: Simulator) -> dict[str, str]:
-    """The files of the package: path -> text."""
+    """Return the files of the package: path -> text."""
     files = {"pyproject.toml": "pyproject.toml", "README.md": "README.md", ".gitignore": "gitignore"}
     source = f"src/{plan.package}"
     files[f"{source}/__init__.py"] = "init.py"
@@ -75,7 +75,7 @@ def rendered(plan: Plan, simulator: Simulator) -> dict[str, str]:
 
 def _filled(template: str, values: dict[str, str]) -> str:
     source = resources.files(__package__).joinpath("templates", f"{template}.tmpl").read_text(encoding="utf-8")
-    # A line of a place alone, whose block is empty, goes; so do the empty lines that are then left over.
+    # A line with only a placeholder is removed if its value is empty, and so are the blank lines that remain.
     text = re.sub(r"^[ ]*\$\{(\w+)\}\n", lambda m: m[0] if values[m[1]] else "", source, flags=re.MULTILINE)
     text = re.sub(r"^([ ]*)\$\{(\w+)\}$", lambda m: _indented(m[1], values[m[2]]), text, flags=re.MULTILINE)
     text = Template(text).substitute(values)
@@ -95,11 +95,11 @@ def _umask() -> int:
 
 def _values(plan: Plan, simulator: Simulator) -> dict[str, str]:
     version = steppe.__version__
-    major, minor = (version if re.match(r"\d+\.\d+", version) else _UNKNOWN).split(".")[:2]
+    major, minor = (version if re.match(r"\d+\.\d+", version) else _DEFAULT_VERSION).split(".")[:2]
     bounds = f">={major}.{minor},<{major}.{int(re.sub(r'[^0-9].*', '', minor)) + 1}"
     library = "" if plan.library is None else requirement_text(plan.library)
     first = plan.names[0] if plan.names else ""
-    own = {
+    values = {
         "namespace": plan.namespace,
         "distribution": plan.distribution,
         "package": plan.package,
@@ -108,7 +108,7 @@ def _values(plan: Plan, simulator: Simulator) -> dict[str, str]:
         "first": first,
         "names": ", ".join(f'"{name}"' for name in plan.names) + ("," if len(plan.names) == 1 else ""),
         "library": library,
-        "library_line": f'"{library}",  # the only place where the range of its versions stands' if library else "",
+        "library_line": f'"{library}",  # the supported versions, stated only here' if library else "",
         "env_entry": f'[project.entry-points."steppe.envs"]\n{_toml_key(plan.namespace)} = "{plan.package}.plugin"'
         if plan.names
         else "",
@@ -139,23 +139,23 @@ def _values(plan: Plan, simulator: Simulator) -> dict[str, str]:
             f'class Test{identifier}(Test{identifiers[0]}):\n    env_id = "{plan.namespace}:{name}"'
             for name, identifier in zip(plan.names[1:], identifiers[1:], strict=True)
         ]
-        own["class_name"] = identifiers[0]
-        own["wraps_library"] = (
-            "wraps_library = True  # it requires a package that may be missing, or too old"
+        values["class_name"] = identifiers[0]
+        values["wraps_library"] = (
+            "wraps_library = True  # it requires a package that may be missing or too old"
             if plan.wraps_library
-            else "wraps_library = False  # it requires no other package: none can be missing, or too old"
+            else "wraps_library = False  # no required package can be missing or too old"
         )
-        own["plugin_tests"] = _filled("part_test_plugin.py", own).rstrip("\n")
-        own["env_tests"] = "\n\n\n".join([_filled("part_test_env.py", own).rstrip("\n"), *classes])
-        own["readme_env"] = _filled("part_readme_env.md", own).rstrip("\n")
+        values["plugin_tests"] = _filled("part_test_plugin.py", values).rstrip("\n")
+        values["env_tests"] = "\n\n\n".join([_filled("part_test_env.py", values).rstrip("\n"), *classes])
+        values["readme_env"] = _filled("part_readme_env.md", values).rstrip("\n")
     if plan.transforms:
-        own["transform_tests"] = "\n\n\n".join(
+        values["transform_tests"] = "\n\n\n".join(
             _part("part_test_transform.py", {"name": name}) for name in plan.transforms
         )
-        own["readme_transform"] = _part(
+        values["readme_transform"] = _part(
             "part_readme_transform.md", {"name": plan.transforms[0], "key": simulator.first_key}
         )
-    return own
+    return values
 
 
 def _part(template: str, values: dict[str, str]) -> str:
@@ -170,9 +170,9 @@ def _what(plan: Plan) -> str:
 
 
 def _exports(plan: Plan) -> str:
-    places = {plan.env_class: "env"} if plan.names else {}
-    places.update(dict.fromkeys(plan.transforms, "transforms"))
-    return "\n".join(f'    "{name}": "{module}",' for name, module in sorted(places.items()))
+    modules = {plan.env_class: "env"} if plan.names else {}
+    modules.update(dict.fromkeys(plan.transforms, "transforms"))
+    return "\n".join(f'    "{name}": "{module}",' for name, module in sorted(modules.items()))
 
 
 def _library_hook(plan: Plan, simulator: Simulator) -> str:
@@ -181,8 +181,8 @@ def _library_hook(plan: Plan, simulator: Simulator) -> str:
     module = simulator.module.partition(".")[0]
     return (
         "\n\n@hookimpl\ndef steppe_library():\n"
-        f'    """{plan.library.name} as it is installed: for `steppe plugins --load` and bug reports."""\n'
-        f'    return installed_library("{plan.library.name}", "{module}")  # the distribution, and its module'
+        f'    """Describe the installed {plan.library.name}, for `steppe plugins --load` and bug reports."""\n'
+        f'    return installed_library("{plan.library.name}", "{module}")  # distribution and module'
     )
 
 
@@ -201,10 +201,10 @@ def _toml_key(name: str) -> str:
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
-    """A part of a class's name for each name, no two alike."""
-    found: list[str] = []
+    """Return a unique part of a class name for each name."""
+    identifiers: list[str] = []
     for name in names:
         parts = re.findall(r"[A-Za-z0-9]+", name)
         word = "".join(part[:1].upper() + part[1:] for part in parts) or "Env"
-        found.append(word if word not in found else f"{word}{len(found)}")
-    return found
+        identifiers.append(word if word not in identifiers else f"{word}{len(identifiers)}")
+    return identifiers

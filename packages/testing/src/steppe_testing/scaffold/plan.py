@@ -1,4 +1,4 @@
-"""Plan: what a new plugin is called, in every place where it has a name. Refuses what one of them would not take."""
+"""Plan: the names of a new plugin, checked for all places that use them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from steppe.cli import UsageError
 from steppe.errors import EnvIdError
 from steppe.registry import EnvId, current
 
-# What PEP 508 takes as the name of a distribution.
+# Names of distributions that PEP 508 allows.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _MAKE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
-# What the conformance kit does not count as a plugin's library.
+# Requirements that the conformance kit does not count as a plugin's library.
 _OURS = ("steppe", "torch", "tensordict", "numpy")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a new plugin is called.
+    """The names of a new plugin.
 
     Attributes:
-        namespace: what stands before the colon of its ids; of transforms, the name of the family.
-        distribution: the name that pip knows, and the folder.
-        package: what Python imports.
-        names: its environments, without the namespace; empty for transforms.
-        transforms: names of classes.
-        library: what it requires, or None.
-        make: ``"module:name"`` of what makes a simulator, or None.
+        namespace: prefix of its ids, before the colon; for transforms, the name of the family.
+        distribution: name of the package for pip, and of its folder.
+        package: name of the package to import.
+        names: names of its environments, without the namespace; empty for transforms.
+        transforms: names of its transform classes.
+        library: the wrapped package with its versions, or None.
+        make: ``"module:name"`` of the simulator class or factory, or None.
     """
 
     namespace: str
@@ -58,30 +58,30 @@ class Plan:
         names: str | None = None,
         transforms: str | None = None,
     ) -> Plan:
-        """Work it out from the arguments of the command.
+        """Make a plan from the arguments of the command.
 
         Raises:
-            UsageError: one of them cannot be what it would have to be; one line, which says what can.
+            UsageError: an argument is invalid; the text, one line, says what is valid.
         """
         namespace = _namespace(name)
         package = f"{namespace.replace('-', '_')}_steppe"
         if not package.isidentifier():
-            raise UsageError(f"{name!r} would be the module {package!r}, which cannot be imported: begin with a letter")
-        made = _listed(transforms, "--transform") if transforms is not None else ()
-        if kind == "transforms" and not made:
-            made = (_camel(namespace),)
-        for one in made:
-            _check_transform(one)
+            raise UsageError(f"{name!r} gives the module {package!r}, which cannot be imported: begin with a letter")
+        transform_names = _listed(transforms, "--transform") if transforms is not None else ()
+        if kind == "transforms" and not transform_names:
+            transform_names = (_camel(namespace),)
+        for transform in transform_names:
+            _check_transform(transform)
         if kind == "env":
             _check_namespace(namespace, name)
         if make is not None and not _MAKE.fullmatch(make):
-            raise UsageError(f"--make {make!r} names no class or function: write --make module:Class")
+            raise UsageError(f"--make {make!r} is not a class or function of a module: write --make module:Class")
         return cls(
             namespace=namespace,
             distribution=f"{namespace}-steppe",
             package=package,
             names=_env_names(namespace, names) if kind == "env" else (),
-            transforms=made,
+            transforms=transform_names,
             library=None if library is None else _library(library),
             make=make,
         )
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def wraps_library(self) -> bool:
-        """Whether the conformance kit sees a library among the requirements."""
+        """Whether the conformance kit counts a requirement as the plugin's library."""
         return self.library is not None and self.library.name not in _OURS
 
 
@@ -121,34 +121,36 @@ def _check_namespace(namespace: str, name: str) -> None:
 
 
 def _listed(text: str, option: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
         raise UsageError(f"{option} {text!r} has an empty name: write {option} first,second")
-    double = sorted({one for one in found if found.count(one) > 1})
-    if double:
-        raise UsageError(f"{option} {text!r} names {', '.join(double)} twice")
-    return found
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise UsageError(f"{option} {text!r} names {', '.join(duplicates)} twice")
+    return names
 
 
 def _env_names(namespace: str, text: str | None) -> tuple[str, ...]:
     names = ("small", "large") if text is None else _listed(text, "--names")
     for name in names:
         if name.startswith(f"{namespace}:"):
-            raise UsageError(f"--names have no namespace: {name.removeprefix(f'{namespace}:')!r}, not {name!r}")
+            raise UsageError(
+                f"--names must not contain the namespace: write {name.removeprefix(f'{namespace}:')!r}, not {name!r}"
+            )
         try:
             EnvId.parse(f"{namespace}:{name}")
         except EnvIdError as error:
             raise UsageError(f"--names {name!r}: {error}") from None
         if not name.isprintable() or any(char in "\\\"'" or char.isspace() for char in name):
-            raise UsageError(f"--names {name!r} has a space, a quote or a backslash, which ids are better without")
+            raise UsageError(f"--names {name!r} has a space, a quote or a backslash, which ids should not contain")
     return names
 
 
 def _check_transform(name: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-        raise UsageError(f"--transform {name!r} is no name of a public class: write --transform GridOneHot")
+        raise UsageError(f"--transform {name!r} is not the name of a public class: write --transform GridOneHot")
     if name in _core_transforms():
-        raise UsageError(f"{name!r} is a transform of the core, which is always found first: choose another name")
+        raise UsageError(f"{name!r} is a transform of the core, which takes precedence: choose another name")
     taken = current().known_provider("transform", name)
     if taken is not None:
         raise UsageError(
@@ -158,7 +160,7 @@ def _check_transform(name: str) -> None:
 
 
 def _core_transforms() -> Sequence[str]:
-    """The public names of ``steppe.transforms``, read and not imported: that would take torch."""
+    """Return the public names of ``steppe.transforms``, parsed because an import needs torch."""
     spec = find_spec("steppe.transforms")
     source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     for node in ast.parse(source).body:
@@ -171,16 +173,20 @@ def _library(text: str) -> Requirement:
     try:
         library = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"--library {text!r} is no requirement ({str(error).splitlines()[0]}): {_BOUNDS}") from None
+        raise UsageError(f"--library {text!r} is not a requirement ({str(error).splitlines()[0]}): {_BOUNDS}") from None
     if canonicalize_name(library.name) == "steppe":
         raise UsageError("--library is the package that the plugin wraps; steppe itself is always required")
     if library.url or library.marker:
         raise UsageError(f"--library {text!r} has an address or a marker: {_BOUNDS}")
-    operators = {one.operator for one in library.specifier}
+    operators = {bound.operator for bound in library.specifier}
     if not operators & {">=", ">", "~=", "=="}:
-        raise UsageError(f"--library {text!r} has no lower bound, the oldest version that the plugin is for: {_BOUNDS}")
+        raise UsageError(
+            f"--library {text!r} has no lower bound, the oldest version that the plugin supports: {_BOUNDS}"
+        )
     if not operators & {"<", "<=", "~=", "=="}:
-        raise UsageError(f"--library {text!r} has no upper bound, the first version that may break it: {_BOUNDS}")
+        raise UsageError(
+            f"--library {text!r} has no upper bound, the first version that may break the plugin: {_BOUNDS}"
+        )
     return library
 
 

@@ -1,8 +1,9 @@
-"""Look at a simulator that we have never met: make it, reset it, step it, and write down what comes back.
+"""Inspect an unknown simulator: make, reset and step it, and describe its data.
 
-Runs in a process of its own (``python -m steppe_testing.scaffold.probe REQUEST ANSWER``), because a library may print,
-hang or crash. Both are JSON files; :class:`steppe_testing.scaffold.simulator.Simulator` describes the answer's entries.
-Needs neither torch nor numpy: a library that returns arrays brings numpy along.
+This module runs in a separate process (``python -m steppe_testing.scaffold.probe REQUEST ANSWER``), because a library
+may print, hang or crash. REQUEST and ANSWER are JSON files; :class:`steppe_testing.scaffold.simulator.Simulator`
+describes the entries of the answer. The module does not need torch. It needs numpy only for libraries that return
+arrays, which depend on numpy themselves.
 """
 
 from __future__ import annotations
@@ -17,52 +18,53 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeGuard
 
-_EPISODE = 1000  # steps in which an episode should have ended
-_COMPARED = 12  # steps that are compared to find out what is random
+_EPISODE = 1000  # an episode should end within this number of steps
+_COMPARED = 12  # number of steps to compare when looking for randomness
 _SEEDS = 4
 _NAMED = ("name", "id", "env_id", "env_name", "level", "map", "task", "layout", "scenario", "game")
 _COUNTS = ("n_actions", "num_actions", "action_count", "nb_actions", "action_size")
 
 
-class Unknown(Exception):
-    """What cannot be found out, in words for the author."""
+class ProbeError(Exception):
+    """A property of the simulator cannot be determined; the text is for the author."""
 
 
 def look(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Find out what there is to know.
+    """Inspect the simulator of a request.
 
     Args:
         request: ``library`` (a distribution, or None), ``make`` (``"module:name"``, or None), ``names``.
 
     Returns:
-        What :class:`~steppe_testing.scaffold.simulator.Simulator` describes; ``problem`` says what stopped it.
+        The answer that :class:`~steppe_testing.scaffold.simulator.Simulator` describes; ``problem`` is the reason if
+            the inspection stopped.
     """
     answer: dict[str, Any] = {"module": _module_name(request), "notes": []}
     try:
         module = _imported(answer["module"])
-        answer["path"] = _found(module, request["make"])
+        answer["path"] = _factory_path(module, request["make"])
         maker = _attribute(module, answer["path"])
-        simulators = _made(maker, request["names"], answer)
+        simulators = _make_simulators(maker, request["names"], answer)
         _describe(simulators, request["names"], answer)
-    except Unknown as unknown:
-        answer["problem"] = str(unknown)
+    except ProbeError as error:
+        answer["problem"] = str(error)
     return answer
 
 
-# -- finding what makes a simulator -----------------------------------------------------------------------------------
+# -- finding and making the simulator ---------------------------------------------------------------------------------
 
 
 def _module_name(request: Mapping[str, Any]) -> str:
     if request["make"]:
         return str(request["make"]).partition(":")[0]
-    wanted = _canonical(request["library"])
+    library = _canonical(request["library"])
     modules = [
         module
         for module, dists in packages_distributions().items()
-        if wanted in map(_canonical, dists) and module.isidentifier() and not module.startswith("_")
+        if library in map(_canonical, dists) and module.isidentifier() and not module.startswith("_")
     ]
-    own = wanted.replace("-", "_")
-    return own if own in modules or not modules else min(modules)
+    same_name = library.replace("-", "_")
+    return same_name if same_name in modules or not modules else min(modules)
 
 
 def _canonical(name: str) -> str:
@@ -72,18 +74,18 @@ def _canonical(name: str) -> str:
 def _imported(name: str) -> Any:
     try:
         if find_spec(name) is None:
-            raise Unknown(f"There is no module {name} here")
+            raise ProbeError(f"There is no module {name} here")
         return importlib.import_module(name)
-    except Unknown:
+    except ProbeError:
         raise
     except ModuleNotFoundError as error:
-        raise Unknown(f"There is no module {error.name or name} here") from None
+        raise ProbeError(f"There is no module {error.name or name} here") from None
     except Exception as error:
-        raise Unknown(f"import {name} raises {_words(error)}") from error
+        raise ProbeError(f"import {name} raises {_one_line(error)}") from error
 
 
-def _found(module: Any, make: str | None) -> str:
-    """The name in the module of what makes a simulator."""
+def _factory_path(module: Any, make: str | None) -> str:
+    """Return the name of the simulator class or factory in the module."""
     if make:
         return make.partition(":")[2]
     classes = [
@@ -99,9 +101,9 @@ def _found(module: Any, make: str | None) -> str:
         return str(classes[0])
     if not classes and callable(getattr(module, "make", None)):
         return "make"
-    found = f"{', '.join(sorted(classes))} all have" if classes else "no public class of it has"
-    raise Unknown(
-        f"{module.__name__}: {found} reset() and step(). Say which makes a simulator: --make {module.__name__}:Class"
+    candidates = f"{', '.join(sorted(classes))} all have" if classes else "no public class has"
+    raise ProbeError(
+        f"{module.__name__}: {candidates} reset() and step(). Name the class or factory: --make {module.__name__}:Class"
     )
 
 
@@ -109,50 +111,50 @@ def _attribute(module: Any, path: str) -> Any:
     value = module
     for part in path.split("."):
         if not hasattr(value, part):
-            raise Unknown(f"{module.__name__} has no {path}")
+            raise ProbeError(f"{module.__name__} has no {path}")
         value = getattr(value, part)
     if not callable(value):
-        raise Unknown(f"{module.__name__}.{path} is not a class or function")
+        raise ProbeError(f"{module.__name__}.{path} is not a class or function")
     return value
 
 
-def _made(maker: Any, names: list[str], answer: dict[str, Any]) -> list[Any]:
-    """A simulator for each name; notes whether the name is given, and a seed could be."""
+def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> list[Any]:
+    """Make a simulator for each name; record whether the factory accepts names and seeds."""
     parameters = _parameters(maker)
     first = next(iter(parameters.values()), None)
-    needed = [one for one in parameters.values() if one.default is one.empty and one.kind in (0, 1)]
+    required = [each for each in parameters.values() if each.default is each.empty and each.kind in (0, 1)]
     takes_name = first is not None and first.kind in (0, 1) and (first.default is first.empty or first.name in _NAMED)
-    if len(needed) > 1:
-        others = ", ".join(one.name for one in needed[1:])
-        raise Unknown(f"{_called(maker)} has arguments without a default ({others}), and only a name can be given")
+    if len(required) > 1:
+        others = ", ".join(each.name for each in required[1:])
+        raise ProbeError(f"{_name_of(maker)} has arguments without a default ({others}), but only a name can be passed")
     answer["takes_name"] = takes_name
     answer["constructor_seed"] = "seed" in parameters
-    made = []
+    simulators = []
     for name in names:
         try:
-            made.append(maker(name) if takes_name else maker())
+            simulators.append(maker(name) if takes_name else maker())
         except Exception as error:
-            given = repr(name) if takes_name else ""
-            raise Unknown(f"{_called(maker)}({given}) raises {_words(error)}") from error
+            argument = repr(name) if takes_name else ""
+            raise ProbeError(f"{_name_of(maker)}({argument}) raises {_one_line(error)}") from error
     for method in ("reset", "step"):
-        if not callable(getattr(made[0], method, None)):
-            raise Unknown(f"{_called(maker)} makes a {type(made[0]).__name__}, which has no {method}()")
-    answer["closes"] = callable(getattr(made[0], "close", None))
-    return made
+        if not callable(getattr(simulators[0], method, None)):
+            raise ProbeError(f"{_name_of(maker)} makes a {type(simulators[0]).__name__}, which has no {method}()")
+    answer["closes"] = callable(getattr(simulators[0], "close", None))
+    return simulators
 
 
 def _parameters(function: Any) -> dict[str, Any]:
     try:
         return dict(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # compiled code may not say
+    except (TypeError, ValueError):  # compiled functions may have no signature
         return {}
 
 
-def _called(maker: Any) -> str:
+def _name_of(maker: Any) -> str:
     return getattr(maker, "__qualname__", repr(maker))
 
 
-def _words(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
@@ -161,24 +163,24 @@ def _words(error: BaseException) -> str:
 
 def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -> None:
     first = simulators[0]
-    answer["seed"] = _seed_way(first, answer)
+    answer["seed"] = _seed_method(first, answer)
     observed = []
     for name, simulator in zip(names, simulators, strict=True):
         try:
             observed.append(_reset(simulator, answer["seed"], 0))
         except Exception as error:
-            raise Unknown(f"reset() of the simulator {name!r} raises {_words(error)}") from error
+            raise ProbeError(f"reset() of the simulator {name!r} raises {_one_line(error)}") from error
     answer["reset"] = observed[0][1]
     leaves = [
         _leaves(values, _space(sim), answer["notes"]) for sim, (values, _) in zip(simulators, observed, strict=True)
     ]
     if not leaves[0]:
-        raise Unknown(f"reset() returned a {type(observed[0][0]).__name__} without numbers")
+        raise ProbeError(f"reset() returned a {type(observed[0][0]).__name__} without numbers")
     answer["observation"] = leaves[0]
     answer["single"] = not isinstance(observed[0][0], Mapping)
     keys = [[leaf["key"] for leaf in one] for one in leaves]
     if any(one != keys[0] for one in keys):
-        raise Unknown(f"the simulators {names} do not observe the same entries: {keys}")
+        raise ProbeError(f"the simulators {names} do not observe the same entries: {keys}")
     answer["shapes"] = {
         name: {leaf["key"]: leaf["shape"] for leaf in one} for name, one in zip(names, leaves, strict=True)
     }
@@ -188,14 +190,14 @@ def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -
         return
     try:
         answer["step"] = _step_form(first, answer)
-    except Unknown as unknown:
-        answer["notes"].append(f"step() was not understood: {unknown}. step_into is a guess.")
+    except ProbeError as error:
+        answer["notes"].append(f"step() was not understood: {error}. step_into is a guess.")
         return
     _randomness(first, answer)
 
 
-def _seed_way(simulator: Any, answer: Mapping[str, Any]) -> str:
-    """How a seed is given: to ``reset``, to a method ``seed``, to the constructor, or not at all."""
+def _seed_method(simulator: Any, answer: Mapping[str, Any]) -> str:
+    """Return how to pass a seed: to ``reset``, to ``seed()``, to the constructor, or not at all."""
     if "seed" in _parameters(simulator.reset):
         return "reset"
     if callable(getattr(simulator, "seed", None)):
@@ -203,11 +205,11 @@ def _seed_way(simulator: Any, answer: Mapping[str, Any]) -> str:
     return "constructor" if answer["constructor_seed"] else "none"
 
 
-def _reset(simulator: Any, way: str, seed: int | None) -> tuple[Any, str]:
-    """The observation of a reset, and in which form it came."""
-    if way == "method" and seed is not None:
+def _reset(simulator: Any, seed_method: str, seed: int | None) -> tuple[Any, str]:
+    """Reset the simulator; return the observation and the form of the result."""
+    if seed_method == "method" and seed is not None:
         simulator.seed(seed)
-    returned = simulator.reset(seed=seed) if way == "reset" else simulator.reset()
+    returned = simulator.reset(seed=seed) if seed_method == "reset" else simulator.reset()
     if hasattr(returned, "observation") and hasattr(returned, "step_type"):
         return returned.observation, "timestep"
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
@@ -216,20 +218,20 @@ def _reset(simulator: Any, way: str, seed: int | None) -> tuple[Any, str]:
 
 
 def _step_form(simulator: Any, answer: dict[str, Any]) -> str:
-    """In which form ``step`` returns what it returns."""
+    """Return the form of the result of ``step``."""
     try:
         returned = simulator.step(_sample(answer["action"], 0))
     except Exception as error:
-        raise Unknown(f"it raises {_words(error)}") from error
+        raise ProbeError(f"it raises {_one_line(error)}") from error
     form = _form(returned)
     observation, reward, *_ = _parts(returned, form)
     keys = [leaf["key"] for leaf in _leaves(observation, None, [])]
     if keys != [leaf["key"] for leaf in answer["observation"]]:
-        raise Unknown(f"it returned the observations {keys}, and reset() others")
+        raise ProbeError(f"it returned the observations {keys}, but reset() returned others")
     try:
         float(reward)
     except (TypeError, ValueError):
-        raise Unknown(f"its reward is a {type(reward).__name__}, not a number") from None
+        raise ProbeError(f"its reward is a {type(reward).__name__}, not a number") from None
     return form
 
 
@@ -243,7 +245,7 @@ def _form(returned: Any) -> str:
         return "four" if isinstance(returned[3], Mapping) else "flags"
     if length == 3:
         return "info" if isinstance(returned[2], Mapping) else "three"
-    raise Unknown(f"it returned a {type(returned).__name__}" + (f" of {length}" if length else ""))
+    raise ProbeError(f"it returned a {type(returned).__name__}" + (f" of {length}" if length else ""))
 
 
 def _parts(returned: Any, form: str) -> tuple[Any, Any, bool, bool]:
@@ -251,7 +253,7 @@ def _parts(returned: Any, form: str) -> tuple[Any, Any, bool, bool]:
         last = bool(returned.last())
         return returned.observation, returned.reward, last and returned.discount == 0, last and returned.discount != 0
     if form == "info":
-        raise Unknown("it returned a dict in the place of whether the episode has ended")
+        raise ProbeError("it returned a dict instead of the end of the episode, a bool")
     terminated = bool(returned[2])
     return returned[0], returned[1], terminated, bool(returned[3]) if form in ("five", "flags") else False
 
@@ -260,23 +262,25 @@ def _parts(returned: Any, form: str) -> tuple[Any, Any, bool, bool]:
 
 
 def _leaves(values: Any, space: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """Each number or array: its key, shape, dtype, and bounds where a space says them."""
+    """Describe each number or array: key, shape, dtype, and the bounds of its space."""
     if not isinstance(values, Mapping):
         values, space = {"observation": values}, {"observation": space}
     else:
         space = getattr(space, "spaces", space)
-    found = []
+    leaves = []
     for key, value in values.items():
         if key in ("action", "reward", "done", "terminated", "truncated"):
-            notes.append(f"The observation {key!r} was left out: the name is that of another entry of the data.")
+            notes.append(f"The observation {key!r} was left out: the name is reserved.")
             continue
         leaf = None if isinstance(value, (str, bytes, Mapping)) or not isinstance(key, str) else _leaf(value)
         if leaf is None:
-            notes.append(f"The observation {key!r} was left out: a {type(value).__name__} has no place in a row.")
+            notes.append(
+                f"The observation {key!r} was left out: a {type(value).__name__} cannot be stored in an array."
+            )
             continue
         limits = _limits(space[key] if isinstance(space, Mapping) and key in space else None)
-        found.append({"key": key, **leaf, **limits})
-    return found
+        leaves.append({"key": key, **leaf, **limits})
+    return leaves
 
 
 def _leaf(value: Any) -> dict[str, Any] | None:
@@ -303,20 +307,20 @@ def _leaf(value: Any) -> dict[str, Any] | None:
 
 
 def _space(simulator: Any) -> Any:
-    """The observation space or spec that a simulator has, or None."""
+    """Return the observation space or spec of a simulator, or None."""
     space = getattr(simulator, "observation_space", None)
-    return space if space is not None else _answer(getattr(simulator, "observation_spec", None))
+    return space if space is not None else _value_of(getattr(simulator, "observation_spec", None))
 
 
-def _answer(value: Any) -> Any:
+def _value_of(value: Any) -> Any:
     try:
         return value() if callable(value) else value
-    except Exception:  # it is a help and no need
+    except Exception:  # spaces are optional
         return None
 
 
 def _limits(space: Any) -> dict[str, Any]:
-    """``n`` of a discrete space; ``low`` and ``high`` of a box that has one lower and one upper bound."""
+    """Return ``n`` of a discrete space, or ``low`` and ``high`` of a box with uniform bounds."""
     n = getattr(space, "n", getattr(space, "num_values", None))
     if _is_count(n):
         return {"n": int(n)}
@@ -349,7 +353,7 @@ def _is_finite(value: float) -> bool:
 
 def _action(simulator: Any) -> dict[str, Any] | None:
     space = getattr(simulator, "action_space", None)
-    space = space if space is not None else _answer(getattr(simulator, "action_spec", None))
+    space = space if space is not None else _value_of(getattr(simulator, "action_spec", None))
     limits = _limits(space)
     if "n" in limits:
         return {"n": limits["n"], "start": int(getattr(space, "start", 0))}
@@ -359,7 +363,7 @@ def _action(simulator: Any) -> dict[str, Any] | None:
         dtype = str(space.dtype).rpartition(".")[2].strip("<>'")
         return {"shape": sizes, "dtype": dtype, **limits}
     for name in _COUNTS:
-        count = _answer(getattr(simulator, name, None))
+        count = _value_of(getattr(simulator, name, None))
         if _is_count(count):
             return {"n": int(count), "start": 0}
     for name in ("actions", "ACTIONS"):
@@ -378,11 +382,11 @@ def _sample(action: Mapping[str, Any], step: int) -> Any:
     return numpy.full(action["shape"], low + (high - low) * ((step * 7) % 11) / 10, dtype=action["dtype"])
 
 
-# -- what is random ---------------------------------------------------------------------------------------------------
+# -- randomness -------------------------------------------------------------------------------------------------------
 
 
 def _randomness(simulator: Any, answer: dict[str, Any]) -> None:
-    """Try whether one seed gives one data set, also in later episodes, and how long episodes are."""
+    """Test whether a seed determines the data, also of later episodes, and whether episodes end."""
     try:
         if answer["seed"] in ("reset", "method"):
             runs = {seed: _trace(simulator, answer, seed, episodes=1) for seed in range(_SEEDS)}
@@ -395,19 +399,19 @@ def _randomness(simulator: Any, answer: dict[str, Any]) -> None:
             answer["deterministic"] = len({repr(_trace(simulator, answer, 0, episodes=1)) for _ in range(3)}) == 1
         answer["ends"] = all(_length(simulator, answer) is not None for _ in range(2))
     except Exception as error:
-        answer["notes"].append(f"It could not be played: {_words(error)}.")
+        answer["notes"].append(f"Episodes could not be played: {_one_line(error)}.")
 
 
 def _trace(simulator: Any, answer: Mapping[str, Any], seed: int, episodes: int) -> list[Any]:
-    found = []
+    trace = []
     for episode in range(episodes):
-        found.append(_plain(_reset(simulator, answer["seed"], None if episode else seed)[0]))
+        trace.append(_as_python(_reset(simulator, answer["seed"], None if episode else seed)[0]))
         for step in range(_COMPARED):
             observation, reward, *ended = _parts(simulator.step(_sample(answer["action"], step)), answer["step"])
-            found.append([_plain(observation), float(reward)])
+            trace.append([_as_python(observation), float(reward)])
             if any(ended):
                 break
-    return found
+    return trace
 
 
 def _length(simulator: Any, answer: Mapping[str, Any]) -> int | None:
@@ -418,16 +422,16 @@ def _length(simulator: Any, answer: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _plain(value: Any) -> Any:
+def _as_python(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): _as_python(part) for key, part in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def main(arguments: list[str], seek: Callable[[Mapping[str, Any]], dict[str, Any]] = look) -> None:
-    """Answer the request in one file in the other."""
+def main(arguments: list[str], inspect_simulator: Callable[[Mapping[str, Any]], dict[str, Any]] = look) -> None:
+    """Read the request from one file and write the answer to the other."""
     request, answer = map(Path, arguments)
-    answer.write_text(json.dumps(seek(json.loads(request.read_text(encoding="utf-8")))), encoding="utf-8")
+    answer.write_text(json.dumps(inspect_simulator(json.loads(request.read_text(encoding="utf-8")))), encoding="utf-8")
 
 
 if __name__ == "__main__":

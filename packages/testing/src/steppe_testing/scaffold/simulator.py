@@ -1,4 +1,4 @@
-"""What is known of the simulator that a new environment wraps, and the lines of code that follow from it."""
+"""Simulator: properties of a wrapped simulator, and the code that depends on them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from steppe.registry import requirement_text
 
 from .plan import Plan
 
-#: Seconds that a library may take to be imported, made, reset and stepped.
-_PATIENCE = 180.0
+#: Time limit in seconds to import the library and to make, reset and step the simulator.
+_TIMEOUT = 180.0
 
 _STAND_IN = {
     "module": "simulator",
@@ -41,17 +41,18 @@ _STAND_IN = {
 
 @dataclass(frozen=True)
 class Simulator:
-    """A simulator as an environment sees it.
+    """The simulator that a new environment wraps.
 
     Attributes:
-        answer: what was found out. ``module``, ``path``: where the class or function is that makes it; ``takes_name``,
-            ``constructor_seed``: what that takes; ``seed``: ``"reset"``, ``"method"``, ``"constructor"`` or ``"none"``;
-            ``reset``, ``step``: in which form they return what they return; ``observation``: key, dtype, shape and
-            bounds of each entry; ``single``: there is one, without a key; ``shapes``: those of each name; ``action``:
-            its number ``n`` or shape and bounds, None where unknown; ``seed_matters``, ``deterministic``,
-            ``later_follow``, ``ends``: what playing it showed; ``problem``: what stopped the search, if anything did.
-        stands_in: it is the one that the new package brings along.
-        notes: what the author should be told, each a paragraph.
+        answer: result of the inspection. ``module``, ``path``: the simulator class or factory; ``takes_name``,
+            ``constructor_seed``: whether it accepts a name or a seed; ``seed``: what accepts a seed, ``"reset"``,
+            ``"method"``, ``"constructor"`` or ``"none"``; ``reset``, ``step``: forms of their results; ``observation``:
+            key, dtype, shape and bounds of each entry; ``single``: whether there is one entry, without a key;
+            ``shapes``: shapes of the entries for each name; ``action``: number ``n`` of actions, or shape and bounds,
+            None if unknown; ``seed_matters``, ``deterministic``, ``later_follow``, ``ends``: results of played
+            episodes; ``problem``: why the inspection stopped, if it did.
+        stands_in: whether this is the stand-in that the new package contains.
+        notes: notes for the author, a paragraph each.
     """
 
     answer: Mapping[str, Any]
@@ -60,53 +61,56 @@ class Simulator:
 
     @property
     def module(self) -> str:
-        """The module of the library; where there is none, that of the stand-in."""
+        """The module of the library, or of the stand-in if there is none."""
         return str(self.answer.get("library_module") or self.answer["module"])
 
     @property
     def first_key(self) -> str:
-        """The key of the first observation of whole numbers; where there is none, of the first."""
+        """The key of the first integer observation, or of the first one if there is none."""
         leaves = self.answer["observation"]
-        whole = [leaf for leaf in leaves if "int" in leaf["dtype"]]
-        return str((whole or leaves)[0]["key"])
+        integers = [leaf for leaf in leaves if "int" in leaf["dtype"]]
+        return str((integers or leaves)[0]["key"])
 
     def lines(self) -> dict[str, str]:
-        """The parts of the environment's source that depend on the simulator, by the name of their place."""
+        """Return the parts of the source that depend on the simulator, by placeholder."""
         return _Lines(self.answer, self.stands_in).all()
 
 
 def look_at(plan: Plan) -> Simulator:
-    """Look at the library of a plan in a process of its own; without one, and where that fails, stand in for it."""
+    """Inspect the library of a plan in a separate process.
+
+    Without a library, or if the inspection fails, the result is a stand-in.
+    """
     if not plan.names or (plan.library is None and plan.make is None):
-        own = f"src/{plan.package}/simulator.py is a small grid world: put your own in its place." if plan.names else ""
-        return Simulator(_STAND_IN, True, (own,) if own else ())
-    answer = _asked(plan)
+        note = f"src/{plan.package}/simulator.py is a small grid world: replace it by your own." if plan.names else ""
+        return Simulator(_STAND_IN, True, (note,) if note else ())
+    answer = _probe(plan)
     notes = tuple(answer.get("notes", ()))
     if "problem" not in answer:
-        told = f"The specs in src/{plan.package}/env.py are proposed from one reset() of {_path(answer)}: read them."
-        return Simulator(answer, False, (told, *notes))
+        note = f"The specs in src/{plan.package}/env.py are proposed from one reset() of {_path(answer)}: read them."
+        return Simulator(answer, False, (note, *notes))
     library = requirement_text(plan.library) if plan.library is not None else plan.make
     problem = (
-        f"{answer['problem']}. So src/{plan.package}/simulator.py stands in for {library}: put yours in its place, or "
-        "run this command again where it can be used, and the specs are proposed from one reset() of it."
+        f"{answer['problem']}. So src/{plan.package}/simulator.py stands in for {library}: replace it, or run "
+        f"this command again when {library} can be used, to get specs from one reset() of it."
     )
     return Simulator({**_STAND_IN, "library_module": answer.get("module", "")}, True, (problem, *notes))
 
 
-def _asked(plan: Plan) -> dict[str, Any]:
+def _probe(plan: Plan) -> dict[str, Any]:
     library = plan.library.name if plan.library is not None else None
     with tempfile.TemporaryDirectory() as folder:
         request, reply = Path(folder, "request.json"), Path(folder, "answer.json")
         request.write_text(json.dumps({"library": library, "make": plan.make, "names": plan.names}), encoding="utf-8")
         command = [sys.executable, "-m", f"{__package__}.probe", str(request), str(reply)]
-        # What this process can import, and what lies in the folder where the author is.
+        # The import path of this process; `python -m` adds the current folder.
         paths = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=paths)
+            process = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, env=paths)
         except subprocess.TimeoutExpired:
-            return {"problem": f"{library or plan.make} was not reset and stepped within {_PATIENCE:.0f} s"}
-        if done.returncode != 0 or not reply.exists():
-            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            return {"problem": f"{library or plan.make} was not reset and stepped within {_TIMEOUT:.0f} s"}
+        if process.returncode != 0 or not reply.exists():
+            last = (process.stderr.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
             return {"problem": f"{library or plan.make} could not be used: {last}"}
         answer: dict[str, Any] = json.loads(reply.read_text(encoding="utf-8"))
         return answer
@@ -117,19 +121,19 @@ def _path(answer: Mapping[str, Any]) -> str:
 
 
 class _Lines:
-    """Writes source about a simulator."""
+    """Writes the source that depends on a simulator."""
 
     def __init__(self, answer: Mapping[str, Any], stands_in: bool) -> None:
         self.answer = answer
         self.stands_in = stands_in
         self.leaves: list[Mapping[str, Any]] = answer["observation"]
         shapes = list(answer.get("shapes", {}).values())
-        self.same = all(one == shapes[0] for one in shapes)
+        self.same_shapes = all(each == shapes[0] for each in shapes)
 
     def all(self) -> dict[str, str]:
         answer = self.answer
         specs = "\n".join(f"    {json.dumps(leaf['key'])}: {self.spec(leaf)}," for leaf in self.leaves)
-        observation = f"self.observation_spec = Composite(\n    {{\n{_deeper(specs)}\n    }}\n)"
+        observation = f"self.observation_spec = Composite(\n    {{\n{_indented(specs)}\n    }}\n)"
         action, action_note = self.action()
         limit = "None" if self.truncates and answer.get("ends") else "100" if self.stands_in else "1000"
         code = "\n".join([observation, action, self.writes, self.reset(), self.step()])
@@ -141,11 +145,11 @@ class _Lines:
             "heads": "\n".join(f"import {name}" for name in sorted(used) if used[name]),
             "own_import": "\nfrom .simulator import Simulator" if self.stands_in else "",
             "spec_imports": ", ".join(sorted(names, key=str.lower)),
-            "shapes": "" if self.same else self.shapes(),
+            "shapes": "" if self.same_shapes else self.shapes(),
             "what_is_wrapped": "the simulator" if self.stands_in else f"`{_path(answer)}`",
             "make": self.make(),
             "more_state": self.more_state(),
-            "shapes_of_name": "" if self.same else "shapes = _SHAPES[name]",
+            "shapes_of_name": "" if self.same_shapes else "shapes = _SHAPES[name]",
             "observation": observation,
             "action": action,
             "action_note": action_note,
@@ -166,8 +170,8 @@ class _Lines:
 
     def make(self, seed: str = "") -> str:
         maker = "Simulator" if self.stands_in else _path(self.answer)
-        given = [*(["name"] if self.answer["takes_name"] else []), *([f"seed={seed}"] if seed else [])]
-        return f"self._simulator = {maker}({', '.join(given)})"
+        arguments = [*(["name"] if self.answer["takes_name"] else []), *([f"seed={seed}"] if seed else [])]
+        return f"self._simulator = {maker}({', '.join(arguments)})"
 
     def more_state(self) -> str:
         lines = []
@@ -209,7 +213,7 @@ class _Lines:
     def shape(self, leaf: Mapping[str, Any]) -> str:
         if self.stands_in and leaf["shape"]:
             return "(self._simulator.size, self._simulator.size)"
-        if not self.same and leaf["shape"]:
+        if not self.same_shapes and leaf["shape"]:
             return f"shapes[{json.dumps(leaf['key'])}]"
         return repr(tuple(leaf["shape"]) or (1,))
 
@@ -221,12 +225,12 @@ class _Lines:
             + "},"
             for name, shapes in self.answer["shapes"].items()
         ]
-        return "# As one reset() of each gave them.\n_SHAPES = {\n" + "\n".join(rows) + "\n}"
+        return "# Shapes of one reset() of each environment.\n_SHAPES = {\n" + "\n".join(rows) + "\n}"
 
     def action(self) -> tuple[str, str]:
         action = self.answer["action"]
         if action is None:
-            return "self.action_spec = OneHot(2)", "# TODO: a guess; nothing said which actions there are.\n"
+            return "self.action_spec = OneHot(2)", "# TODO: a guess; the simulator describes no actions.\n"
         if "n" in action:
             return f"self.action_spec = OneHot({action['n']})", ""
         shape = repr(tuple(action["shape"]))
@@ -235,13 +239,13 @@ class _Lines:
             return f"self.action_spec = Bounded({limits[0]}, {limits[1]}, shape={shape}, dtype=torch.int64)", ""
         if "low" in action:
             return f"self.action_spec = Bounded({action['low']}, {action['high']}, shape={shape})", ""
-        return f"self.action_spec = Unbounded(shape={shape})", "# TODO: one bound for all was not found.\n"
+        return f"self.action_spec = Unbounded(shape={shape})", "# TODO: no common bounds were found.\n"
 
     # -- reset and step -------------------------------------------------------------------------------------------
 
     @property
     def draws(self) -> bool:
-        """Whether each reset has to be given a seed, because the library takes a random one otherwise."""
+        """Whether each reset must pass a seed, because the library would draw one otherwise."""
         return self.answer["seed"] == "reset" and self.answer.get("later_follow") is False
 
     @property
@@ -250,28 +254,28 @@ class _Lines:
             return "# TODO: nothing in the library takes a seed."
         if self.draws:
             return (
-                "# seed is None at all resets but the first after set_seed: go on with the generator as it is. The\n"
-                "# library would then draw a seed that nobody knows, so each reset is given one."
+                "# seed is None at all resets except the first one after set_seed: continue the generator. The\n"
+                "# library would draw an unknown seed then, so pass one to each reset."
             )
         return (
-            "# seed is None at all resets but the first after set_seed: go on with the generator as it is. A\n"
-            "# `seed or 0` makes all later episodes alike, and a new default_rng() makes ones that nobody can repeat."
+            "# seed is None at all resets except the first one after set_seed: continue the generator.\n"
+            "# `seed or 0` makes all later episodes equal; a new default_rng() makes them impossible to repeat."
         )
 
     def reset(self) -> str:
-        way = self.answer["seed"]
-        lines, given = [], ""
+        seed_method = self.answer["seed"]
+        lines, argument = [], ""
         if self.draws:
             lines = ["if seed is not None:", "    self._generator = np.random.default_rng(seed)"]
-            given = "seed=int(self._generator.integers(2**31))"
-        elif way == "reset":
-            given = "seed=seed"
-        elif way == "method":
+            argument = "seed=int(self._generator.integers(2**31))"
+        elif seed_method == "reset":
+            argument = "seed=seed"
+        elif seed_method == "method":
             lines = ["if seed is not None:", "    self._simulator.seed(seed)"]
-        elif way == "constructor":
+        elif seed_method == "constructor":
             made = self.make("seed").replace("(name", "(self._name")
             lines = ["if seed is not None:", f"    {made}"]
-        call = f"self._simulator.reset({given})"
+        call = f"self._simulator.reset({argument})"
         form = self.answer["reset"]
         lines.append(
             f"observed{', _' if form == 'pair' else ''} = {call}{'.observation' if form == 'timestep' else ''}"
@@ -280,13 +284,13 @@ class _Lines:
 
     @property
     def truncates(self) -> bool:
-        """Whether the simulator says itself where an episode is truncated."""
+        """Whether the simulator reports truncations."""
         return self.answer.get("step") in ("five", "flags", "timestep")
 
     def step(self) -> str:
         action = self.answer["action"] or {}
-        given = f"action + {action['start']}" if action.get("start") else "action"
-        call = f"self._simulator.step({given})"
+        argument = f"action + {action['start']}" if action.get("start") else "action"
+        call = f"self._simulator.step({argument})"
         forms = {
             "five": f"observed, reward, terminated, truncated, _ = {call}",
             "flags": f"observed, reward, terminated, truncated = {call}",
@@ -311,5 +315,5 @@ class _Lines:
         return "\n".join(lines)
 
 
-def _deeper(text: str) -> str:
+def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.split("\n"))
