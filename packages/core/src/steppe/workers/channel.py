@@ -95,7 +95,8 @@ class Connection:
             start, fds, _, _ = socket.recv_fds(self._sock, _HEADER.size, _MAX_FDS)
             for fd in fds:
                 os.set_inheritable(fd, False)
-            size, n_fds = _HEADER.unpack(self._recv_rest(start, _HEADER.size))
+            header = start if len(start) == _HEADER.size else self._recv_rest(start, _HEADER.size)
+            size, n_fds = _HEADER.unpack(header)
             payload = self._recv_rest(b"", size)
         except ConnectionResetError as error:
             raise Gone("the other process has ended") from error
