@@ -1,0 +1,48 @@
+"""Batches of environments that write rows hold what the policy did to its argument, as on TensorDicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+
+from steppe import Collector, SerialEnv
+from steppe_testing import ArrayCountingEnv
+
+
+def _unchanged(td: TensorDictBase) -> None:
+    td["value"] = td["observation"] * 2
+
+
+def _replaced(td: TensorDictBase) -> None:
+    td["observation"] = td["observation"] + 100
+
+
+def _in_place(td: TensorDictBase) -> None:
+    td["observation"] += 100
+
+
+def _remembered(td: TensorDictBase) -> None:
+    td["hidden"] = td.get("hidden", torch.zeros(*td.shape, 1)) + 1
+
+
+@pytest.mark.parametrize("change", [_unchanged, _replaced, _in_place, _remembered])
+@pytest.mark.parametrize("rows", [None, 3])
+def test_what_a_policy_changes_is_in_the_batch(change: Callable[[TensorDictBase], None], rows: int | None) -> None:
+    def batches(*, on_tensordicts: bool) -> list[TensorDictBase]:
+        env = ArrayCountingEnv(4) if rows is None else SerialEnv(rows, lambda: ArrayCountingEnv(4))
+        env.run_type_checks = on_tensordicts
+
+        def policy(td: TensorDictBase) -> TensorDictBase:
+            td["action"] = torch.tensor([True, False, False]).expand(*td.shape, 3).clone()
+            change(td)
+            return td
+
+        with Collector(env, policy, frames_per_batch=30) as collector:
+            return [next(collector) for _ in range(3)]
+
+    for batch, expected in zip(batches(on_tensordicts=False), batches(on_tensordicts=True), strict=True):
+        assert (batch == expected).all()
+        assert set(batch.keys(True, True)) == set(expected.keys(True, True))
