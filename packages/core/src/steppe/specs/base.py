@@ -472,7 +472,8 @@ class Spec(metaclass=SpecMeta):
         try:
             return shapes.shape_after(self.shape, change)
         except RuntimeError as error:
-            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot {doing}: {error}") from None
+            reason = str(error).replace(str(shapes.stand_in(self.shape)), "-1")
+            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot {doing}: {reason}") from None
 
     def _unsupported(self, what: str, why: str) -> Exception:
         return NotSupported(f"{type(self).__name__}.{what} is not possible: {why}.")

@@ -137,12 +137,13 @@ def product(counts: Iterable[int | float]) -> int | float:
     return factors[0] if factors else 1
 
 
-def _sentinel(shape: Sequence[int]) -> int:
+def stand_in(shape: Sequence[int]) -> int:
+    """Return the size that stands for dynamic sizes, which is larger than any product of the others."""
     return 2 * math.prod(n for n in shape if n > 0) + 1009
 
 
 def _probe_shape(shape: torch.Size) -> torch.Size:
-    unknown = _sentinel(shape)
+    unknown = stand_in(shape)
     return torch.Size([unknown if n < 0 else n for n in shape])
 
 
@@ -151,7 +152,7 @@ def shape_after(shape: torch.Size, change: Change) -> torch.Size:
     out = change(torch.zeros((), dtype=torch.int8, device=CPU).expand(_probe_shape(shape))).shape
     if -1 not in shape:
         return out
-    limit = _sentinel(shape) // 2
+    limit = stand_in(shape) // 2
     return torch.Size([-1 if n > limit else n for n in out])
 
 
@@ -161,7 +162,7 @@ def change_param(param: torch.Tensor, shape: torch.Size, change: Change) -> torc
         return param
     out = change(param.expand(_probe_shape(shape)))
     if -1 in shape:
-        limit = _sentinel(shape) // 2
+        limit = stand_in(shape) // 2
         for dim, n in enumerate(out.shape):
             if n > limit:
                 out = out.narrow(dim, 0, 1)
