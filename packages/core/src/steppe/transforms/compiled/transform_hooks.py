@@ -254,8 +254,10 @@ def pair_hook(
 
 def read(data: TensorDictBase, key: Key) -> Any:
     """Return an entry, or None."""
+    if type(key) is str:  # most entries, in each step
+        return entries(data).get(key) if type(data) is TensorDict else data.get(key, None)
     value: Any = data
-    for name in (key,) if type(key) is str else key:
+    for name in key:
         value = entries(value).get(name) if type(value) is TensorDict else value.get(name, None)
         if value is None:
             return None
