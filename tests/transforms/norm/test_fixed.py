@@ -103,7 +103,7 @@ def test_one_after_the_other_is_initialized():
     norms = Compose(ObservationNorm(in_keys=["observation"]), ObservationNorm(in_keys=["observation"]))
     env = TransformedEnv(make_env("gym:Pendulum-v1"), norms)
 
-    with pytest.raises(StateError, match="of the first one first"):
+    with pytest.raises(StateError, match="of several transforms, in their order"):
         env.transform[1].init_stats(10)
     env.transform[0].init_stats(50)
     env.transform[1].init_stats(50)
@@ -114,8 +114,8 @@ def test_one_after_the_other_is_initialized():
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"reduce_dim": (0, 1)}, SpecError, r"cat_dim is one of reduce_dim=\(0, 1\), found None"),
-        ({"reduce_dim": 0, "cat_dim": 1}, SpecError, "cat_dim is one of reduce_dim=0, found 1"),
+        ({"reduce_dim": (0, 1)}, SpecError, r"cat_dim must be one of reduce_dim=\(0, 1\), found None"),
+        ({"reduce_dim": 0, "cat_dim": 1}, SpecError, "cat_dim must be one of reduce_dim=0, found 1"),
         ({"keep_dims": (-1,)}, SpecError, r"keep_dims=\(-1,\) are not all in reduce_dim=0"),
     ],
 )
@@ -127,7 +127,7 @@ def test_wrong_dimensions_are_named(arguments, error, match):
 
 
 def test_numbers_are_found_once_and_in_an_environment():
-    with pytest.raises(StateError, match="append it to one first"):
+    with pytest.raises(StateError, match="Append it to one first"):
         ObservationNorm(in_keys=["observation"]).init_stats(5)
     env = TransformedEnv(CountingEnv(), ObservationNorm(0.0, 1.0, in_keys=["observation"]))
     with pytest.raises(StateError, match="loc and scale are known"):

@@ -203,7 +203,7 @@ def test_what_is_no_image_is_refused_before_the_first_step(spec, text):
 def test_missing_pixels_name_the_arguments_that_turn_rendering_on():
     with pytest.raises(SpecError) as caught:
         TransformedEnv(make_env("gym:CartPole-v1"), VideoRecorder(None, None)).rollout(1)
-    for part in ("'pixels' are not there", "from_pixels=True", "render_mode='rgb_array'", "It has ['observation']"):
+    for part in ("'pixels' are missing", "from_pixels=True", "render_mode='rgb_array'", "It has ['observation']"):
         assert part.replace("It has", "The environment has") in str(caught.value)
 
 

@@ -98,7 +98,7 @@ def test_weights_that_do_not_fit_are_refused(spec, weights, said):
 
 
 def test_a_reward_without_a_dimension_is_refused():
-    with pytest.raises(SpecError, match="without objectives"):
+    with pytest.raises(SpecError, match="without a dimension of objectives"):
         LineariseRewards().transform_reward_spec(Composite({"reward": Unbounded(())}))
 
 

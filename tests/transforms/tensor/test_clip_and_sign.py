@@ -88,7 +88,7 @@ def test_rewards_of_groups_of_agents():
         ({"in_keys": ["x"], "low": 2, "high": 1}, "low must be below high, found 2 and 1"),
         ({"in_keys": ["x"], "low": [1, 2]}, r"low is a number or None, found \[1, 2\]"),
         ({"in_keys": ["x"], "high": float("nan")}, "high is a number or None, found nan"),
-        ({"low": 1}, "no entries to work on"),
+        ({"low": 1}, "expected keys, found none"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(arguments, said):

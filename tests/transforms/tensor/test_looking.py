@@ -140,7 +140,7 @@ def test_the_keys_can_be_named():
     _, env = timed(out_keys=["a", ("b", "c"), "d"])
     check_env_specs(env)
     assert env.rollout(2)["next", "a"].tolist() == [2, 2]
-    with pytest.raises(SpecError, match=r"three, .*found \['a'\]"):
+    with pytest.raises(SpecError, match=r"three keys, .*found \['a'\]"):
         Timer(out_keys=["a"])
 
 
@@ -320,7 +320,7 @@ def test_what_was_hashed_is_remembered_where_there_is_an_inverse():
     copy = Hash(["text"], ["hash"], ["text"], ["hash"])
     copy.load_state_dict(hashes.state_dict())
     assert copy.get_input_from_hash(data["hash"]) == "word"
-    with pytest.raises(SpecError, match="has no repertoire"):
+    with pytest.raises(SpecError, match="without a repertoire"):
         Hash(["text"], ["hash"]).get_input_from_hash(data["hash"])
 
 

@@ -147,7 +147,7 @@ def test_rewards_of_groups_of_agents():
         (lambda: FlattenObservation(0, -1), "first_dim=0 counts from the front"),
         (lambda: PermuteTransform((0, 1), in_keys=["x"]), r"such as \(-1, -3, -2\); found \[0, 1\]"),
         (lambda: PermuteTransform((-1, -1), in_keys=["x"]), r"found \[-1, -1\]"),
-        (lambda: UnsqueezeTransform(-1), "no entries to work on. Give in_keys"),
+        (lambda: UnsqueezeTransform(-1), "expected keys, found none. Pass in_keys"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(make, said):
@@ -160,10 +160,10 @@ def test_arguments_that_mean_nothing_are_refused(make, said):
     [
         (UnsqueezeTransform(-4, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); give one from -3"),
         (SqueezeTransform(-3, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); give one from -2"),
-        (PermuteTransform((-1, -3, -2), in_keys=["x"]), "has not the 3 dimensions"),
+        (PermuteTransform((-1, -3, -2), in_keys=["x"]), "has fewer than the 3 dimensions"),
         (FlattenObservation(-1, -2, in_keys=["x"]), "are no range of the dimensions"),
         (FlattenObservation(-3, -1, in_keys=["x"]), "are no range of the dimensions"),
-        (SqueezeTransform(-1, in_keys_inv=["action"]), "has not the size 1, so it cannot be left out"),
+        (SqueezeTransform(-1, in_keys_inv=["action"]), "does not have size 1, so the caller cannot leave it out"),
         (FlattenObservation(-2, -1), "has no entry 'pixels'"),
     ],
 )

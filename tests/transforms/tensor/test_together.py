@@ -94,10 +94,10 @@ def test_states_stay_for_the_next_step():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"in_keys": ["a", "pixels"]}, r"shapes \[\(3,\), \(2, 2\)\] cannot be put together along dim=-1"),
+        ({"in_keys": ["a", "pixels"]}, r"shapes \[\(3,\), \(2, 2\)\] cannot be concatenated along dim=-1"),
         ({"in_keys": ["a", "speed"]}, r"'speed' is no observation of the environment, which has"),
         ({"in_keys": ["a", "reward"]}, r"'reward' is no observation"),
-        ({"in_keys": ["a"], "dim": -2}, "cannot be put together along dim=-2"),
+        ({"in_keys": ["a"], "dim": -2}, "cannot be concatenated along dim=-2"),
     ],
 )
 def test_entries_that_do_not_fit_are_refused(arguments, said):
@@ -218,7 +218,7 @@ def test_stacks_that_mean_nothing_are_refused(arguments, said):
     ("stack", "said"),
     [
         (Stack(["a", "b"], "x"), r"have the shapes \[\(3,\), \(2,\)\]"),
-        (Stack(["a", "speed"], "x"), r"'speed' is not there, and \['a'\] are"),
+        (Stack(["a", "speed"], "x"), r"'speed' is missing, but \['a'\] exist"),
         (Stack(["speed", "time"], "x"), r"the environment has none of \['speed', 'time'\]"),
         (Stack(["a", "a"], "x", dim=-4), "dim=-4 is out of range"),
     ],
@@ -264,7 +264,7 @@ def test_entries_of_data_are_repeated_to_the_right(lead):
 def test_shapes_that_can_not_be_reached_are_refused():
     env = TransformedEnv(DataEnv({"a": Unbounded((2,)), "b": Unbounded((3, 4))}), ExpandAs("a", "b"))
 
-    with pytest.raises(SpecError, match=r"'a' of shape \(2, 1\) cannot be repeated.*\(3, 4\) of 'b'"):
+    with pytest.raises(SpecError, match=r"'a' of shape \(2, 1\) cannot be expanded.*\(3, 4\) of 'b'"):
         env.reset()
     with pytest.raises(SpecError, match="has no entry 'c'"):
         TransformedEnv(DataEnv({"a": Unbounded((2,))}), ExpandAs("a", "c")).reset()

@@ -327,7 +327,7 @@ def test_a_memory_that_was_not_stored_is_zero_but_for_the_first_step():
 
 def test_burning_in_is_for_stored_data():
     module = TensorDictModule(nn.Linear(1, 1), in_keys=["observation"], out_keys=[("next", "memory")])
-    with pytest.raises(NotSupported, match="stored data alone"):
+    with pytest.raises(NotSupported, match="stored data only"):
         TransformedEnv(CountingEnv(3), BurnInTransform(module, 2)).reset()
     with pytest.raises(SpecError, match="of more steps, found 2"):
         BurnInTransform(module, 2)(TensorDict({"observation": torch.zeros(1, 2, 1)}, [1, 2]))

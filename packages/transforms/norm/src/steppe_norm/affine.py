@@ -45,7 +45,7 @@ def number_of(owner: str, name: str, value: Any, *, at_least: float | None = Non
         return tensor
     if bool((tensor < 0).any()):
         raise SpecError(
-            f"{owner}: {name} must not be negative, found {value!r}. A tensor may be: torch.tensor({value})."
+            f"{owner}: {name} must not be negative, found {value!r}. A tensor may be negative: torch.tensor({value})."
         )
     return tensor.clamp_min(at_least)
 

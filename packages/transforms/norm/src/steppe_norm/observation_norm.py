@@ -85,8 +85,8 @@ class ObservationNorm(ObservationTransform):
         loc = buffers["loc"]
         if isinstance(loc, UninitializedBuffer):
             raise StateError(
-                "ObservationNorm: loc and scale are not known yet. Call init_stats(num_iter) of the transform, of the "
-                "first one first where there are several, or load_state_dict, or give them to the constructor."
+                "ObservationNorm: loc and scale are not known yet. Call init_stats(num_iter) (of several transforms, "
+                "in their order) or load_state_dict, or pass loc and scale to the constructor."
             )
         return loc, buffers["scale"], buffers["standard_normal"]
 
@@ -164,7 +164,7 @@ class ObservationNorm(ObservationTransform):
             num_iter: number of frames.
             reduce_dim: dimensions to reduce: 0, the time, for a single environment; ``(0, 1)`` for a batch.
             cat_dim: dimension to concatenate rollouts along, one of ``reduce_dim``. Default: ``reduce_dim``.
-            key: the entry to read. Default: the one of ``in_keys``.
+            key: the entry to read. Default: the only key of ``in_keys``.
             keep_dims: dimensions of ``reduce_dim`` that ``loc`` and ``scale`` keep with size 1.
 
         Raises:
@@ -176,15 +176,17 @@ class ObservationNorm(ObservationTransform):
         if cat_dim is None and len(dims) == 1:
             cat_dim = dims[0]
         if cat_dim not in dims:
-            raise SpecError(f"ObservationNorm.init_stats: cat_dim is one of reduce_dim={reduce_dim}, found {cat_dim}.")
+            raise SpecError(
+                f"ObservationNorm.init_stats: cat_dim must be one of reduce_dim={reduce_dim}, found {cat_dim}."
+            )
         if self.initialized:
             raise StateError(f"ObservationNorm.init_stats: loc and scale are known: {self.loc}, {self.scale}.")
         parent = self.parent
         if parent is None:
-            raise StateError("ObservationNorm.init_stats: the transform is in no environment: append it to one first.")
+            raise StateError("ObservationNorm.init_stats: the transform has no environment. Append it to one first.")
         if key is None:
             if len(self.in_keys) != 1:
-                raise SpecError(f"ObservationNorm.init_stats: give the key to look at, one of {self.in_keys}.")
+                raise SpecError(f"ObservationNorm.init_stats: pass the key to read, one of {self.in_keys}.")
             key = self.in_keys[0]
         frames, parts = 0, []
         while frames < num_iter:

@@ -70,9 +70,9 @@ class RunningNorm(WholeSpecs):
     def __init__(self, in_keys: Any, out_keys: Any, *, lock: Any, decay: float, eps: float) -> None:
         super().__init__(in_keys, out_keys)
         if not 0 < decay <= 1:
-            raise SpecError(f"{self._name}: decay is above 0 and at most 1, which forgets nothing; found {decay!r}.")
+            raise SpecError(f"{self._name}: decay must be above 0 and at most 1 (no decay), found {decay!r}.")
         if not eps > 0:
-            raise SpecError(f"{self._name}: eps is above 0, found {eps!r}.")
+            raise SpecError(f"{self._name}: eps must be above 0, found {eps!r}.")
         self._lock = SharedLock() if lock is None else lock if isinstance(lock, SharedLock) else _LocalLock(lock)
         self.decay, self.eps = float(decay), float(eps)
         self.frozen = False
@@ -111,7 +111,9 @@ class RunningNorm(WholeSpecs):
         """Return the statistics of a key, created if there are none yet."""
         row = tuple(self.row_shape(at, shape))
         if row != tuple(shape)[len(shape) - len(row) :]:
-            raise SpecError(f"{self._name}: the shape {row} for {key!r} does not end {tuple(shape)}, which it has.")
+            raise SpecError(
+                f"{self._name}: the shape {row} for {key!r} must be the last dimensions of its shape {tuple(shape)}."
+            )
         stats = self._stats.get(key)
         floats = dtype if dtype.is_floating_point else torch.get_default_dtype()
         if stats is None:
@@ -125,16 +127,16 @@ class RunningNorm(WholeSpecs):
         stats = self._stats.get(key)
         if stats is None:
             raise StateError(
-                f"{self._name}: nothing is known of {key!r} yet. Append the transform to an environment and reset it, "
-                "call it on data, or load a state_dict."
+                f"{self._name}: there are no statistics of {key!r} yet. Append the transform to an environment and "
+                "reset it, call it on data, or load a state_dict."
             )
         return stats
 
     def nothing_seen(self) -> NoReturn:
         """Raise the error for statistics without any data."""
         raise StateError(
-            f"{self._name}: it is frozen, and has seen nothing yet that it could normalize with: unfreeze() it first, "
-            "or load a state_dict."
+            f"{self._name}: the transform is frozen and has no statistics yet. Call unfreeze() before the first "
+            "update, or load a state_dict."
         )
 
     def _run(self, stats: Statistics, rows: Array, counted: Array | None) -> tuple[Array, Array]:
@@ -215,7 +217,7 @@ class RunningNorm(WholeSpecs):
         return step, reset
 
     def _normalized(
-        self, data: TensorDictBase, batch_dims: int, given: Any = None, mask: str = "", *, tolerant: bool = False
+        self, data: TensorDictBase, batch_dims: int, masks: Any = None, mask: str = "", *, tolerant: bool = False
     ) -> TensorDictBase:
         """Update the statistics and normalize the entries, in place."""
         with self._lock:
@@ -229,7 +231,7 @@ class RunningNorm(WholeSpecs):
                 stats = self._make(at, key, tuple(value.shape[batch_dims:]), value.dtype)
                 rows = value.detach().cpu().numpy()
                 rows = rows.reshape(-1, *value.shape[batch_dims:])
-                mean, deviation = self._run(stats, rows, _counted(rows, given, key, mask))
+                mean, deviation = self._run(stats, rows, _counted(rows, masks, key, mask))
                 result = torch.from_numpy(np.asarray((rows - mean) / deviation)).to(value.device, stats.dtype)
                 data.set(out_key, result.reshape(value.shape))
         return data
@@ -383,7 +385,7 @@ class RunningNorm(WholeSpecs):
                 for part, tensor in stats.parts.items():
                     tensor.copy_(loaded[part].reshape(tensor.shape))
 
-    def _take(self, key: Any, parts: dict[str, torch.Tensor], dtype: torch.dtype | None = None) -> None:
+    def _use_shared(self, key: Any, parts: dict[str, torch.Tensor], dtype: torch.dtype | None = None) -> None:
         """Use existing shared memory."""
         first = parts[self.names[0]]
         for name, part in parts.items():
@@ -419,17 +421,17 @@ class _LocalLock:
 def _float(owner: str, key: Any, leaf: Any) -> torch.dtype:
     """Return the dtype of normalized values for a spec."""
     if isinstance(leaf, Composite) or leaf.dtype is None or leaf.dtype is torch.bool:
-        raise SpecError(f"{owner}: {key!r} is no entry of numbers: {leaf}.")
+        raise SpecError(f"{owner}: {key!r} is not a numeric entry: {leaf}.")
     return leaf.dtype if leaf.dtype.is_floating_point else torch.get_default_dtype()
 
 
-def _counted(rows: Array, given: Any, key: Any, mask: str) -> Array | None:
+def _counted(rows: Array, masks: Any, key: Any, mask: str) -> Array | None:
     """Return the rows that a mask includes; None for all rows."""
-    if given is None or not mask:
+    if masks is None or not mask:
         return None
     names: tuple[Any, ...] = names_of(key)[:-1] if mask == "_reset" else ()
     for depth in range(len(names), -1, -1):
-        rows_mask = given.get((*names[:depth], mask) if depth else mask, None)
+        rows_mask = masks.get((*names[:depth], mask) if depth else mask, None)
         if rows_mask is not None:
             flags = rows_mask.cpu().numpy().reshape(len(rows), -1).any(-1)
             return None if flags.all() else rows[flags]

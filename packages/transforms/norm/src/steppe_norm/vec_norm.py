@@ -61,12 +61,14 @@ class VecNorm(RunningNorm):
         new_api: bool | None = None,
     ) -> None:
         if new_api:
-            raise SpecError("VecNorm: new_api=True makes another class in TorchRL: use VecNormV2 of steppe_norm.")
+            raise SpecError("VecNorm: new_api=True selects another class in TorchRL. Use VecNormV2 of steppe_norm.")
         super().__init__(in_keys, out_keys, lock=lock, decay=decay, eps=eps)
         self.shapes = None if shapes is None else [tuple(shape) for shape in shapes]
         if self.shapes is not None:
             if in_keys is None or len(self.shapes) != len(self.in_keys):
-                raise SpecError(f"VecNorm: shapes are as many as in_keys, found {self.shapes} and {in_keys}.")
+                raise SpecError(
+                    f"VecNorm: shapes must have one shape for each of in_keys, found {self.shapes} and {in_keys}."
+                )
             for at, key in enumerate(self.in_keys):
                 self._make(at, key, self.shapes[at], torch.get_default_dtype())
         if shared_td is not None:
@@ -130,7 +132,7 @@ class VecNorm(RunningNorm):
                         f"VecNorm.build_td_for_shared_vecnorm(env, keys={keys})."
                     )
                 parts[name] = part
-            self._take(key, parts, torch.get_default_dtype())
+            self._use_shared(key, parts, torch.get_default_dtype())
 
     @staticmethod
     def build_td_for_shared_vecnorm(env: Any, keys: Any = None, memmap: bool = False) -> TensorDict:
@@ -138,7 +140,7 @@ class VecNorm(RunningNorm):
 
         Args:
             env: an environment like those to normalize, or a batch of them.
-            keys: entries to normalize, ``("next", name)`` or ``name``. Default: those of a VecNorm.
+            keys: entries to normalize, ``("next", name)`` or ``name``. Default: the default ``in_keys`` of a VecNorm.
             memmap: use a memory-mapped TensorDict in temporary files, instead of shared memory.
 
         Returns:
@@ -159,7 +161,7 @@ class VecNorm(RunningNorm):
             )
             if leaf is None or leaf.dtype is None:
                 found = [*specs.observation.keys(True, True), *specs.reward.keys(True, True)]
-                raise SpecError(f"VecNorm: the environment has no entry {key!r} of numbers. It has {found}.")
+                raise SpecError(f"VecNorm: the environment has no numeric entry {key!r}. It has {found}.")
             shape = tuple(leaf.shape[len(specs.batch_size) :])
             for name, size in (("sum", shape), ("ssq", shape), ("count", (1,))):
                 data.set(replace_last(key, f"{names_of(key)[-1]}_{name}"), shared_zeros(size))

@@ -70,7 +70,7 @@ class VecNormV2(RunningNorm):
                 missing = [name for name, part in parts.items() if part is None]
                 if missing:
                     raise SpecError(f"VecNormV2: shared_data has no {key!r} in {missing}.")
-                self._take(key, parts)
+                self._use_shared(key, parts)
 
     def new_parts(self, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
         return {"loc": shared_zeros(shape), "var": shared_zeros(shape), "count": shared_zeros(())}
@@ -78,8 +78,8 @@ class VecNormV2(RunningNorm):
     def _check_batch(self, key: Any, batch_dims: int) -> None:
         if batch_dims and not self.reduce_batch_dims:
             raise NotSupported(
-                "VecNormV2: around a batch, give reduce_batch_dims=True for one average over its rows; for numbers of "
-                "each row, put it into the environments of the batch."
+                "VecNormV2: around a batch, pass reduce_batch_dims=True for one average over its rows. For separate "
+                "statistics of each row, put the transform inside the batch."
             )
 
     def update(self, arrays: Any, rows: Any) -> None:

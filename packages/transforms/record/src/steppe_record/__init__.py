@@ -1,4 +1,4 @@
-"""Videos and data of environments, and loggers, for steppe."""
+"""Recorders of videos and data, and loggers, for steppe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .video.writer import VideoWriter, write_video
     from .video_recorder import VideoRecorder
 
-_PLACES = {
+_MODULES = {
     "CSVLogger": "loggers.csv",
     "Logger": "loggers.base",
     "MLFlowLogger": "loggers.mlflow",
@@ -51,12 +51,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Loggers do without the transforms, and neither is to load torch before it is used.
-    if name not in _PLACES:
+    # Imported at first use: loggers do not need the transforms, and this import must not load torch.
+    if name not in _MODULES:
         raise AttributeError(f"module 'steppe_record' has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)
+    value = globals()[name] = getattr(import_module(f".{_MODULES[name]}", __name__), name)
     return value
 
 

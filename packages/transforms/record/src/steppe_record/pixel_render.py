@@ -1,4 +1,4 @@
-"""PixelRenderTransform: frames that the environment renders, as an entry of its data."""
+"""PixelRenderTransform: add rendered frames to the data of an environment."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ __all__ = ["PixelRenderTransform"]
 class PixelRenderTransform(Transform):
     """Renders the environment at each step and reset, and writes the frame as an entry.
 
-    For environments that render and have no argument for it, and for batches: around a batch of n environments the
-    frames are ``[n, H, W, 3]``, each rendered where the environment is. An environment that ends is rendered
-    before it is reset.
+    It is for environments with a ``render`` method but no argument that adds frames. Around a batch of n environments,
+    the frames are ``[n, H, W, 3]``; each environment renders in the process where it runs. At the end of an episode,
+    the environment is rendered before it is reset.
 
-    To learn the shape of a frame it resets the environment that it is put into, and renders it: so seed it afterwards.
+    To find the shape of a frame, the transform resets and renders the environment that it is added to. So seed the
+    environment afterwards.
 
     Args:
-        out_keys: the one entry to write, ``["pixels"]`` by default.
+        out_keys: the key to write, in a list. Default: ``["pixels"]``.
         preproc: function of a rendered frame; its result is written.
-        as_non_tensor: write the frame as ``NonTensorData``, so that it needs no batch size. By default so where a batch
-            renders one image.
-        render_method: the method of the environment that renders.
-        pass_tensordict: give that method the data of the step or reset as its first argument.
+        as_non_tensor: write the frame as ``NonTensorData``, so that it needs no batch size. Default: True if
+            a batch renders one image.
+        render_method: name of the environment's method that renders.
+        pass_tensordict: pass the data of the step or reset to that method as its first argument.
         **kwargs: arguments of that method.
 
     Raises:
-        SpecError: there is not one key; (in an environment) it has no such method, or it renders nothing.
+        SpecError: ``out_keys`` is not one key; (in an environment) the method is missing, or returns no image.
     """
 
     # A batch must not reset rows before their last frame is rendered.
@@ -60,26 +61,26 @@ class PixelRenderTransform(Transform):
         self.pass_tensordict = pass_tensordict
         self.kwargs = kwargs
         self._enabled = True
-        #: The format of a frame, and the environment that it belongs to.
+        #: Spec of a frame, and the environment that rendered it.
         self._leaf: Any = None
         self._seen_env: Any = None
 
     @property
     def enabled(self) -> bool:
-        """Whether it renders."""
+        """Whether the transform renders."""
         return self._enabled
 
     def switch(self, mode: str | bool | None = None) -> None:
-        """Render, or not; without an argument the other of the two. It holds from the next step or reset on.
+        """Switch rendering on or off, from the next step or reset on.
 
-        While it is off, neither specs nor ``next`` have the entry; a root that had a frame keeps it, like everything
-        that an environment does not write. An environment inside a batch is switched before the batch is made.
+        While it is off, the specs and ``next`` lack the entry. A root that has a frame keeps it, like all entries that
+        the environment does not write. If the transform is inside a batch, switch it before the batch is made.
 
         Args:
-            mode: ``"on"``, ``"off"``, True or False.
+            mode: ``"on"``, ``"off"``, True or False. None: toggle.
 
         Raises:
-            SpecError: it is something else.
+            SpecError: ``mode`` is none of these.
         """
         modes = {None: not self._enabled, "on": True, "off": False, True: True, False: False}
         if mode not in modes:
@@ -94,7 +95,7 @@ class PixelRenderTransform(Transform):
             return next_tensordict
         env = self.container
         if env is None or isinstance(env, Transform):
-            return next_tensordict  # in no environment there is nothing to render
+            return next_tensordict  # without an environment, nothing can be rendered
         self._write(self._rendered(env.base_env, next_tensordict), next_tensordict)
         return next_tensordict
 
@@ -102,7 +103,7 @@ class PixelRenderTransform(Transform):
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return data that is there already as it is: only an environment can be rendered."""
+        """Return the data unchanged: without an environment, nothing can be rendered."""
         return tensordict
 
     def _rendered(self, env: Any, data: TensorDictBase | None) -> Any:
@@ -115,15 +116,15 @@ class PixelRenderTransform(Transform):
         frame = method(data, **self.kwargs) if self.pass_tensordict else method(**self.kwargs)
         if self.preproc is not None:
             frame = self.preproc(frame)
-        if isinstance(frame, (list, tuple)) and len(frame) and not any(one is None for one in frame):
+        if isinstance(frame, (list, tuple)) and len(frame) and not any(image is None for image in frame):
             frame = torch.stack(list(frame)) if isinstance(frame[0], torch.Tensor) else np.stack(frame)
         if isinstance(frame, np.ndarray):
-            frame = torch.from_numpy(np.array(frame))  # a copy: libraries draw into one buffer
+            frame = torch.from_numpy(np.array(frame))  # a copy, because libraries render into the same buffer again
         if not isinstance(frame, torch.Tensor) and not self.as_non_tensor:
-            found = "None" if frame is None else type(frame).__name__
+            returned = "None" if frame is None else type(frame).__name__
             raise SpecError(
-                f"PixelRenderTransform: {self.render_method}() of {type(env).__name__} returned {found}, and not an "
-                "image. Make the environment so that it renders arrays: make_env(..., render_mode='rgb_array')."
+                f"PixelRenderTransform: {self.render_method}() of {type(env).__name__} returned {returned}, expected "
+                "an image. Make the environment so that it renders arrays: make_env(..., render_mode='rgb_array')."
             )
         return frame
 
@@ -135,13 +136,13 @@ class PixelRenderTransform(Transform):
             data[key] = NonTensorData(frame, batch_size=batch_size, device=data.device)
             return
         if frame.ndim > 3 and frame.shape[:-3] != batch_size and frame.shape[:-3].numel() == batch_size.numel():
-            # A batch of environments that are batches of one themselves renders one frame of each.
+            # In a batch of environments of batch size [1], each environment renders one frame without that dimension.
             frame = frame.reshape(*batch_size, *frame.shape[-3:])
         if frame.shape[: len(batch_size)] != batch_size:
             raise SpecError(
                 f"PixelRenderTransform: an environment of batch size {list(batch_size)} rendered the shape "
-                f"{list(frame.shape)}. Give each environment its frame with preproc, or keep the image as it is with "
-                "as_non_tensor=True."
+                f"{list(frame.shape)}. Split the image into the frames of the environments with preproc, or keep it "
+                "with as_non_tensor=True."
             )
         data.set(key, frame.to(data.device) if data.device is not None else frame)
 
@@ -151,7 +152,7 @@ class PixelRenderTransform(Transform):
         super().set_container(container)
         env = self.container
         if env is not None and not isinstance(env, Transform):
-            self._look_at(env.base_env)
+            self._find_leaf(env.base_env)
 
     @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
@@ -159,8 +160,8 @@ class PixelRenderTransform(Transform):
             observation_spec[self.out_keys[0]] = self._leaf.clone()
         return observation_spec
 
-    def _look_at(self, base: Any) -> None:
-        """Render once to learn the format of a frame; clones in parents of the same environment use the result."""
+    def _find_leaf(self, base: Any) -> None:
+        """Render once to find the spec of a frame, unless it is known for this environment."""
         if self._leaf is not None and self._seen_env is not None and self._seen_env() is base:
             return
         self._seen_env = weakref.ref(base)
@@ -168,7 +169,7 @@ class PixelRenderTransform(Transform):
         if known is not None:
             self._leaf = Unbounded(known, dtype=torch.uint8, device=base.device)
             return
-        # Most libraries render nothing before the first reset.
+        # Most libraries cannot render before the first reset.
         frame = self._rendered(base, base.reset())
         data = TensorDict({}, batch_size=base.batch_size, device=base.device)
         self._write(frame, data)
@@ -190,9 +191,9 @@ class PixelRenderTransform(Transform):
 
 
 def _known_shape(env: Any) -> tuple[int, ...] | None:
-    """The shape of a frame of one of gymnasium's MuJoCo environments, which say it themselves.
+    """Return the shape of the frames of gymnasium's MuJoCo environments, which is known.
 
-    Their camera looks at where things are when it first renders: that is left to the first episode.
+    They are not rendered here, because the first frame fixes what their camera looks at.
     """
     inner = None if env.batch_size else getattr(env, "unwrapped", None)
     if inner is None or not hasattr(inner, "mujoco_renderer") or getattr(inner, "render_mode", None) != "rgb_array":

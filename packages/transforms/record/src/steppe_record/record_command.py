@@ -1,4 +1,4 @@
-"""``steppe record``: a video of a policy at work."""
+"""``steppe record``: record a video of a policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "help", "run"]
 
 _LIMIT = 1000
-# Frames in memory before they are written.
+# Number of frames in memory before they are written.
 _FRAMES = 64
 # Not "pixels", which the policy may act on.
 _KEY = "recorded_frame"
@@ -31,7 +31,7 @@ help = "record a video of a policy"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
-    parser.description = "Record a video of one episode: of each of several environments, side by side."
+    parser.description = "Record a video of one episode. Several environments are shown side by side."
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the video, .mp4 or .gif")
@@ -40,22 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=positive,
         metavar="N",
-        help=f"exactly so many steps, of several episodes (default: one episode, at most {_LIMIT} steps)",
+        help=f"number of steps, over several episodes (default: one episode, at most {_LIMIT} steps)",
     )
-    parser.add_argument("--num-envs", type=positive, default=1, metavar="K", help="environments (default: 1)")
-    parser.add_argument("--fps", type=positive, metavar="F", help="frames a second (default: the environment's, or 30)")
+    parser.add_argument("--num-envs", type=positive, default=1, metavar="K", help="number of environments (default: 1)")
+    parser.add_argument(
+        "--fps", type=positive, metavar="F", help="frames per second (default: the environment's, or 30)"
+    )
     parser.add_argument("--seed", type=natural, default=0, metavar="S", help="seed of everything random (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record the video and print where it is.
+    """Record the video and print its path.
 
     Raises:
         UsageError: the arguments are wrong, or the environment renders no frames.
     """
     from steppe.registry import env_factory
 
-    env_factory(args.id)  # a wrong id is said before anything is loaded
+    env_factory(args.id)  # report a wrong id before anything is loaded
     if args.out.suffix.lower() not in (".mp4", ".gif"):
         raise UsageError(f"--out {str(args.out)!r}: the name of a video ends in .mp4 or .gif")
     if args.out.exists() and not args.overwrite:
@@ -106,13 +108,13 @@ def _make_env(args: argparse.Namespace) -> EnvBase:
 
     try:
         return make(render_mode="rgb_array")
-    # Not every library has this argument, and each refuses it in its own way; what else is wrong is raised again.
+    # Libraries without this argument raise different errors. Without it, any other error is raised again.
     except Exception:
         return make()
 
 
 def _with_recorder(env: EnvBase) -> TransformedEnv:
-    """Put what renders and records behind the environment, or what records the frames that it returns itself."""
+    """Add a recorder of rendered frames, or of ``pixels`` if the environment cannot render."""
     from steppe import TransformedEnv
     from steppe.transforms import Compose
 
@@ -131,7 +133,7 @@ def _with_recorder(env: EnvBase) -> TransformedEnv:
 
 
 def _own_fps(env: TransformedEnv) -> float:
-    """The frames per second that the library names in the environment's metadata; 30 if it names none."""
+    """Return the frames per second from the environment's metadata; 30 if it has none."""
     from steppe import SerialEnv
 
     metadata = getattr(env, "metadata", None)
@@ -144,7 +146,7 @@ def _own_fps(env: TransformedEnv) -> float:
 def _record(
     env: TransformedEnv, policy: Callable[[TensorDictBase], TensorDictBase] | None, *, steps: int | None
 ) -> bool:
-    """Act until every environment has ended once, or `steps` times; return whether Ctrl-C came before."""
+    """Step until each environment has ended, or `steps` times; return whether Ctrl-C stopped it."""
     import torch
 
     act = env.rand_action if policy is None else policy
@@ -167,7 +169,7 @@ def _record(
 
 
 def _done(env: TransformedEnv, data: TensorDictBase) -> torch.Tensor:
-    """Which environments have ended: where there are groups, with all of their agents."""
+    """Return which environments have ended; groups have ended if all of their agents have."""
     import torch
 
     ends = [data.get(key) for key in env.done_keys if (key if isinstance(key, str) else key[-1]) == "done"]

@@ -136,7 +136,7 @@ class TensorDictRecorder(Transform):
 
 
 def _stacked(parts: list[TensorDictBase]) -> TensorDictBase:
-    """Stack TensorDicts; entries that some of them lack become zeros, or None if they are no numbers."""
+    """Stack TensorDicts; missing entries become zeros, or None if they are not numeric."""
     models: dict[Any, Any] = {}
     for part in parts:
         models.update(part.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))

@@ -141,11 +141,11 @@ class VideoRecorder(ObservationTransform):
     def _check(self, leaf: Any, key: Any, specs: EnvSpecs) -> None:
         what = f"VideoRecorder: the pixels {key!r}"
         if leaf is None:
-            found = sorted(map(str, specs.observation.keys(include_nested=True, leaves_only=True)))
+            existing = sorted(map(str, specs.observation.keys(include_nested=True, leaves_only=True)))
             raise SpecError(
-                f"{what} are not there. Make the environment with frames, make_env(..., from_pixels=True), or render "
+                f"{what} are missing. Make the environment with frames, make_env(..., from_pixels=True), or render "
                 "them: make_env(..., render_mode='rgb_array') with a PixelRenderTransform before the VideoRecorder. "
-                f"Another entry is recorded with in_keys. The environment has {found}."
+                f"To record another entry, name it with in_keys. The environment has {existing}."
             )
         if isinstance(leaf, NonTensor):
             return
@@ -230,7 +230,7 @@ class VideoRecorder(ObservationTransform):
         """Return a copy of the pixels: ``[*lead, 3, H, W]`` uint8 on the CPU."""
         what = f"VideoRecorder: the pixels {self.in_keys[0]!r}"
         if isinstance(observation, NonTensorStack):
-            observation = torch.stack([_tensor(one) for one in observation.tolist()])
+            observation = torch.stack([_tensor(image) for image in observation.tolist()])
         elif isinstance(observation, NonTensorData):
             observation = _tensor(observation.data)
         layout = self._layout or layout_of(observation.shape, what)
@@ -241,7 +241,7 @@ class VideoRecorder(ObservationTransform):
 
     def _keep(self, frame: torch.Tensor) -> None:
         if self.obs and self.obs[0].shape != frame.shape:
-            sizes = [f"{one.shape[-1]}x{one.shape[-2]}" for one in (self.obs[0], frame)]
+            sizes = [f"{image.shape[-1]}x{image.shape[-2]}" for image in (self.obs[0], frame)]
             raise SpecError(
                 f"VideoRecorder: all frames of a video have one size, found {sizes[1]} after {sizes[0]}. Call dump() "
                 "where the size changes."

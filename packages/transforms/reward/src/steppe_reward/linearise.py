@@ -62,9 +62,9 @@ class LineariseRewards(EntryTransform):
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         if self.weights is not None:
-            weights = self._for(value)
+            weights = self._cast_weights(value)
             if weights.shape != value.shape[-1:]:
-                raise self._other_number(value.shape)
+                raise self._wrong_number(value.shape)
             value = weights * value
         # In the same order as the row kernel, because the order of additions decides the last bit.
         parts: tuple[torch.Tensor, ...] = value.split(1, -1)  # type: ignore[no-untyped-call]
@@ -91,16 +91,16 @@ class LineariseRewards(EntryTransform):
 
         return add
 
-    def _for(self, value: torch.Tensor) -> torch.Tensor:
+    def _cast_weights(self, value: torch.Tensor) -> torch.Tensor:
         """Return the weights in the dtype and on the device of a value."""
         cast: dict[Any, torch.Tensor] = self._cast
-        place = (value.dtype, value.device)
-        if place not in cast:
+        dtype_and_device = (value.dtype, value.device)
+        if dtype_and_device not in cast:
             assert self.weights is not None
-            cast[place] = self.weights.to(value.device, value.dtype)
-        return cast[place]
+            cast[dtype_and_device] = self.weights.to(value.device, value.dtype)
+        return cast[dtype_and_device]
 
-    def _other_number(self, shape: Any) -> SpecError:
+    def _wrong_number(self, shape: Any) -> SpecError:
         weights = self.weights
         return SpecError(
             f"LineariseRewards: {0 if weights is None else weights.numel()} weights for a reward of shape "
@@ -109,24 +109,24 @@ class LineariseRewards(EntryTransform):
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         if leaf.ndim <= batch_dims:
-            raise SpecError("LineariseRewards: the reward is one number, without objectives to add up.")
+            raise SpecError("LineariseRewards: the reward is a scalar, without a dimension of objectives.")
         if leaf.dtype is None or not leaf.dtype.is_floating_point:
             raise SpecError(
-                f"LineariseRewards: the reward is of {leaf.dtype}, and weighted sums are no whole numbers. Cast it "
+                f"LineariseRewards: the reward is of {leaf.dtype}, and weighted sums are not integers. Cast it "
                 f"first: DTypeCastTransform({leaf.dtype}, torch.float32)."
             )
         n = leaf.shape[-1]
         if self.weights is not None and self.weights.numel() != n:
-            raise self._other_number(leaf.shape)
+            raise self._wrong_number(leaf.shape)
         shape = (*leaf.shape[:-1], 1)
         if isinstance(leaf, Unbounded):
             return Unbounded(shape, device=leaf.device, dtype=leaf.dtype)
         low, high = bounds_of(leaf)
-        weights = torch.ones_like(low) if self.weights is None else self._for(low).expand_as(low)
-        # Zero weights apart, because an infinite bound times 0 is NaN.
-        up, down, none = weights > 0, weights < 0, torch.zeros_like(low)
-        least = torch.where(up, weights * low, torch.where(down, weights * high, none)).sum(-1, keepdim=True)
-        most = torch.where(up, weights * high, torch.where(down, weights * low, none)).sum(-1, keepdim=True)
+        weights = torch.ones_like(low) if self.weights is None else self._cast_weights(low).expand_as(low)
+        # Zero weights are a separate case, because an infinite bound times 0 is NaN.
+        up, down, zero = weights > 0, weights < 0, torch.zeros_like(low)
+        least = torch.where(up, weights * low, torch.where(down, weights * high, zero)).sum(-1, keepdim=True)
+        most = torch.where(up, weights * high, torch.where(down, weights * low, zero)).sum(-1, keepdim=True)
         return Bounded(least, most, shape=shape, device=leaf.device, dtype=leaf.dtype)
 
     def shared_key(self) -> Any:

@@ -66,7 +66,7 @@ class Reward2GoTransform(Transform):
         if not bool(ended.any(time).all()):
             raise SpecError(
                 f"Reward2GoTransform: no episode ends in some row of the data, {tuple(ended.shape)} steps, so the "
-                "rewards to come are not known. Pass whole episodes, for example with more frames_per_batch."
+                "reward-to-go is not known. Pass whole episodes, for example with more frames_per_batch."
             )
         pairs = zip(self.in_keys_inv, self.out_keys_inv, strict=True)
         rewards = [(out_key, tensordict.get(key, None)) for key, out_key in pairs]
@@ -96,19 +96,19 @@ class Reward2GoTransform(Transform):
         """
         owner = container.container if isinstance(container, Transform) else container
         if owner is not None and not isinstance(owner, Transform):
-            raise _refusal()
+            raise _not_in_environments()
         super().set_container(container)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        raise _refusal()
+        raise _not_in_environments()
 
     def _repr_keys(self) -> Any:
         return ("in_keys_inv", "out_keys_inv", "done_key")
 
 
-def _refusal() -> NotSupported:
+def _not_in_environments() -> NotSupported:
     return NotSupported(
-        "Reward2GoTransform needs whole episodes, which a step of an environment is not. Call it on collected data: "
+        "Reward2GoTransform needs whole episodes, so an environment cannot have it. Call it on collected data: "
         "transform.inv(data), or pass postproc=transform.inv to a collector."
     )
 

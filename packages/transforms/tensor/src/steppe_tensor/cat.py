@@ -30,7 +30,7 @@ __all__ = ["CatTensors"]
 class CatTensors(PlannedTransform):
     """Concatenates entries: ``[*B, 3]`` and ``[*B, 2]`` become ``[*B, 5]``.
 
-    The dtype is promoted to one that holds all values. The spec is bounded if one of theirs is.
+    The dtype is promoted to one that holds all values. The spec is bounded if the spec of one of the entries is.
 
     Args:
         in_keys: observations to read. Default: all numeric vectors that are no states, in alphabetical order.
@@ -129,7 +129,7 @@ class CatTensors(PlannedTransform):
         others = {(*shape[:dim], *shape[ndim + dim + 1 :]) for shape in shapes} if fits else set()
         if len(others) != 1:
             raise SpecError(
-                f"CatTensors: entries of shapes {[tuple(shape) for shape in shapes]} cannot be put together along dim="
+                f"CatTensors: entries of shapes {[tuple(shape) for shape in shapes]} cannot be concatenated along dim="
                 f"{self.dim}: the other sizes must agree. Leave some out with in_keys, or give another dim."
             )
         return dim, shapes
@@ -140,7 +140,7 @@ class CatTensors(PlannedTransform):
         batch = len(specs.batch_size)
         leaves = [specs.observation[key] for key in keys]
         dim, shapes = self._dims([leaf.shape[batch:] for leaf in leaves])
-        leaf = _together(leaves, [(*specs.batch_size, *shape) for shape in shapes], dim)
+        leaf = _concatenated_spec(leaves, [(*specs.batch_size, *shape) for shape in shapes], dim)
         for key in self._dropped(keys, specs.state):
             del specs.observation[key]
         set_beside(specs.observation, self.out_key, leaf, specs.observation)
@@ -160,7 +160,7 @@ class CatTensors(PlannedTransform):
         dim, shapes = self._dims([leaf.shape[batch:] for leaf in leaves])
         same = all(tuple(leaf.shape[batch:]) == tuple(shape) for leaf, shape in zip(leaves, shapes, strict=True))
 
-        def put(_: Any, data: TensorDictBase) -> TensorDictBase:
+        def concatenate(_: Any, data: TensorDictBase) -> TensorDictBase:
             values = [data.get(key) for key in keys]
             if not same:
                 lead = data.batch_dims
@@ -175,7 +175,7 @@ class CatTensors(PlannedTransform):
 
         copies = partial(_copies, keys=keys, out_key=self.out_key, shapes=shapes, dim=dim)
         rows = RowHooks(Gathering(copies), reads=keys)
-        return Hooks(step=put, reset=put, reads_root=False, rows=rows)
+        return Hooks(step=concatenate, reset=concatenate, reads_root=False, rows=rows)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Concatenate entries of data that comes from no environment.
@@ -213,16 +213,16 @@ def _order(key: Any) -> str:
     return "_-|-_".join(names_of(key))
 
 
-def _together(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
+def _concatenated_spec(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
     """Return the spec of the concatenated entries."""
     sizes = list(shapes[0])
     sizes[dim] = sum(shape[dim] for shape in shapes)
     device = leaves[0].device
     if any(size < 0 for shape in shapes for size in shape):
-        raise SpecError("CatTensors: entries whose sizes change cannot be put together; leave them out of in_keys.")
+        raise SpecError("CatTensors: entries whose sizes change cannot be concatenated; leave them out of in_keys.")
     dtypes = [leaf.dtype for leaf in leaves if leaf.dtype is not None]
     if len(dtypes) != len(leaves):
-        raise SpecError("CatTensors: text and objects cannot be put together; leave them out of in_keys.")
+        raise SpecError("CatTensors: text and objects cannot be concatenated; leave them out of in_keys.")
     dtype = reduce(torch.promote_types, dtypes)
     if all(isinstance(leaf, Unbounded) for leaf in leaves):
         return Unbounded(sizes, device=device, dtype=dtype)

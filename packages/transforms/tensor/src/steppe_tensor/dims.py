@@ -134,7 +134,7 @@ class SqueezeTransform(UnsqueezeTransform):
         place = self._place(leaf, batch_dims, 0)
         if leaf.shape[place] != 1:
             raise SpecError(
-                f"SqueezeTransform: the environment takes an entry of shape {tuple(leaf.shape[batch_dims:])}, whose "
-                f"dimension {self.given_dim} has not the size 1, so it cannot be left out by the caller."
+                f"SqueezeTransform: the environment reads an entry of shape {tuple(leaf.shape[batch_dims:])}, whose "
+                f"dimension {self.given_dim} does not have size 1, so the caller cannot leave it out."
             )
         return leaf.squeeze(place)

@@ -71,7 +71,7 @@ class ExpandAs(PlannedTransform):
             raise self._other_shape(leaf.shape, reference.shape)
         if names_of(self.out_key)[-1] in _FLAGS and reference.shape != self._entry(specs, self.in_key)[1].shape:
             raise SpecError(
-                f"ExpandAs: {self.out_key!r} would get the shape {tuple(reference.shape)}, and the done entries of a "
+                f"ExpandAs: {self.out_key!r} would get the shape {tuple(reference.shape)}, but the done entries of a "
                 f"level have one shape. Give the result another name, such as out_key={self._other_name()!r}."
             )
         observed = spec is specs.done and names_of(self.out_key)[-1] not in _FLAGS
@@ -85,7 +85,7 @@ class ExpandAs(PlannedTransform):
 
     def _other_shape(self, shape: Any, reference: Any) -> SpecError:
         return SpecError(
-            f"ExpandAs: {self.in_key!r} of shape {tuple(shape)} cannot be repeated to the right to the shape "
+            f"ExpandAs: {self.in_key!r} of shape {tuple(shape)} cannot be expanded at the end to the shape "
             f"{tuple(reference)} of {self.ref_key!r}: the first sizes must be equal, or 1."
         )
 

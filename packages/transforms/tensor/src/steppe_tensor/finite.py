@@ -72,8 +72,8 @@ def _sentence(key: Any, finite: Any, batch_dims: int) -> str:
 
 def _error(bad: list[str]) -> SpecError:
     return SpecError(
-        f"FiniteTensorDictCheck: {'; '.join(bad)}. Look at what the environment returns there, or at the action "
-        "that it was given."
+        f"FiniteTensorDictCheck: {'; '.join(bad)}. Check the data that the environment returns there, or the "
+        "action that it received."
     )
 
 
@@ -105,4 +105,4 @@ class _Kernel:
 def _explain(arrays: list[tuple[Any, Any]]) -> None:
     lead = 1 if arrays and len(arrays[0][1]) > 1 else 0
     finite = [(key, np.isfinite(array if lead else array[0])) for key, array in arrays]
-    raise _error([_sentence(key, one, lead) for key, one in finite if not one.all()])
+    raise _error([_sentence(key, values, lead) for key, values in finite if not values.all()])

@@ -116,7 +116,9 @@ class Hash(PlannedTransform):
             SpecError: there is no repertoire, or the hash is not in it.
         """
         if self.repertoire is None:
-            raise SpecError("Hash: it has no repertoire to look hashes up in. Pass repertoire={}, or in_keys_inv.")
+            raise SpecError(
+                "Hash: without a repertoire, hashes cannot be looked up. Pass repertoire={}, or in_keys_inv."
+            )
         key = self.hash_to_repertoire_key(hash_tensor)
         if key not in self.repertoire:
             raise SpecError(
@@ -139,7 +141,7 @@ class Hash(PlannedTransform):
             return [value] if not lead else list(value.flatten(0, len(lead) - 1).unbind(0))
         if isinstance(value, (NonTensorData, NonTensorStack)):
             raw: list[Any] = [value] if not lead else list(value.reshape(-1).unbind(0))
-            return raw if self.use_raw_nontensor else [one.tolist() for one in raw]
+            return raw if self.use_raw_nontensor else [entry.tolist() for entry in raw]
         return [value]
 
     def _forward(self, data: TensorDictBase) -> TensorDictBase:
@@ -226,8 +228,8 @@ class Hash(PlannedTransform):
         if self.given_inv:
             hooks.inverse = self._backward
         leaves = [specs.observation.get(key, None) for key in self.read]
-        plain = all(leaf is not None and leaf.dtype is not None for leaf in leaves)
-        if plain and self.hash_fn is None and self.repertoire is None and set(self.read).isdisjoint(self.written):
+        tensors = all(leaf is not None and leaf.dtype is not None for leaf in leaves)
+        if tensors and self.hash_fn is None and self.repertoire is None and set(self.read).isdisjoint(self.written):
             hooks.rows = RowHooks(_Kernel(list(zip(self.read, self.written, strict=True)), self.seed), reads=self.read)
         return hooks
 

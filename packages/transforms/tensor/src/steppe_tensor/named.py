@@ -15,8 +15,8 @@ def checked_dim(owner: str, name: str, dim: Any, allow_positive: bool) -> int:
         raise SpecError(f"{owner}: {name} is a whole number, found {dim!r}.")
     if dim >= 0 and not allow_positive:
         raise SpecError(
-            f"{owner}: {name}={dim} counts from the front, where batches put their dimensions. Count from the back "
-            f"({name}=-1 is the last one), or say allow_positive_dim=True to count behind those of the environment."
+            f"{owner}: {name}={dim} counts from the front, where batches add dimensions. Count from the back "
+            f"({name}=-1 is the last one), or pass allow_positive_dim=True to count from the first one after the batch."
         )
     return dim
 
@@ -24,4 +24,4 @@ def checked_dim(owner: str, name: str, dim: Any, allow_positive: bool) -> int:
 def some_keys(owner: str, *keys: Any) -> None:
     """Raise an error if no key was passed."""
     if not any(keys):
-        raise SpecError(f"{owner}: it has no entries to work on. Give in_keys=[...], or in_keys_inv=[...] for actions.")
+        raise SpecError(f"{owner}: expected keys, found none. Pass in_keys=[...], or in_keys_inv=[...] for actions.")

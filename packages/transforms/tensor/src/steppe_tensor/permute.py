@@ -68,8 +68,8 @@ class PermuteTransform(EntryTransform):
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         if leaf.ndim - batch_dims < len(self.dims):
             raise SpecError(
-                f"PermuteTransform: an entry of shape {tuple(leaf.shape[batch_dims:])} has not the {len(self.dims)} "
-                f"dimensions of dims={self.dims}."
+                f"PermuteTransform: an entry of shape {tuple(leaf.shape[batch_dims:])} has fewer than the "
+                f"{len(self.dims)} dimensions of dims={self.dims}."
             )
         order = (*range(leaf.ndim - len(self.dims)), *self.dims)
         return leaf.permute(*order)  # type: ignore[attr-defined, no-any-return]

@@ -322,7 +322,7 @@ class RenameTransform(PlannedTransform):
                 if self.missing_tolerance:
                     continue
                 found = [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
-                raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename, but {found}.")
+                raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename. It has {found}.")
         for spec, out_key, leaf in taken:
             flag = spec is specs.done and names_of(out_key)[-1] in _FLAGS
             set_beside(specs.observation if spec is specs.done and not flag else spec, out_key, leaf, spec)

@@ -29,7 +29,7 @@ __all__ = ["Stack"]
 
 
 class Stack(PlannedTransform):
-    """Stacks entries, or groups of entries, of the same shape: agents with keys of their own become one group.
+    """Stacks entries, or groups of entries, of the same shape: agents with separate keys become one group.
 
     The inverse splits a stacked action or state that the caller writes into the entries of the environment.
 
@@ -38,7 +38,7 @@ class Stack(PlannedTransform):
         out_key: key of the stack.
         in_key_inv: key of the stacked action or state, or group of them, that the caller writes.
         out_keys_inv: keys of its parts, which the environment reads.
-        dim: position of the new dimension; negative. Of a group it counts among the batch dimensions of the group, so
+        dim: position of the new dimension; negative. For a group, it counts among the batch dimensions of the group, so
             that -1 inserts it before the dimensions of the entries.
         allow_positive_dim: allow ``dim`` to count from the first dimension after the batch size of the environment.
         del_keys: remove the stacked entries from the data.
@@ -121,7 +121,7 @@ class Stack(PlannedTransform):
             return False
         missing = [key for key, leaf in zip(keys, leaves, strict=True) if leaf is None]
         if missing:
-            raise SpecError(f"Stack: {missing[0]!r} is not there, and {[k for k in keys if k not in missing]} are.")
+            raise SpecError(f"Stack: {missing[0]!r} is missing, but {[k for k in keys if k not in missing]} exist.")
         shapes = {tuple(leaf.shape) for leaf in leaves}
         if len(shapes) != 1:
             raise SpecError(
@@ -146,20 +146,20 @@ class Stack(PlannedTransform):
             )
         return place
 
-    def _absent(self, there: Any) -> SpecError:
-        keys = [key[1:] for key in there.keys(include_nested=True, leaves_only=True)]
+    def _absent(self, output: Any) -> SpecError:
+        keys = [key[1:] for key in output.keys(include_nested=True, leaves_only=True)]
         return SpecError(f"Stack: the environment has none of {self.parts}. It has {keys}.")
 
     # -- data -----------------------------------------------------------------------------------------------------
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         batch = len(specs.batch_size)
-        hooks = Hooks(step=self._put, reset=self._put, reads_root=False)
+        hooks = Hooks(step=self._stack, reset=self._stack, reads_root=False)
         if self.in_key_inv is not None:
             groups = any(isinstance(specs.action.get(key, None), Composite) for key in self.parts_inv)
-            hooks.inverse = self._apart
+            hooks.inverse = self._split
             if groups:
-                hooks.before_reset = lambda td: None if td is None else self._apart(td)
+                hooks.before_reset = lambda td: None if td is None else self._split(td)
         leaves = [spec.get(self.parts[0], None) for spec in (specs.observation, specs.reward)]
         leaf = next((one for one in leaves if one is not None), None)
         if leaf is not None and not isinstance(leaf, Composite):
@@ -168,7 +168,7 @@ class Stack(PlannedTransform):
             hooks.rows = RowHooks(Gathering(copies), reads=self.parts)
         return hooks
 
-    def _put(self, _: Any, data: TensorDictBase) -> TensorDictBase:
+    def _stack(self, _: Any, data: TensorDictBase) -> TensorDictBase:
         values = [data.get(key, None) for key in self.parts]
         missing = [key for key, value in zip(self.parts, values, strict=True) if value is None]
         if missing:
@@ -184,7 +184,7 @@ class Stack(PlannedTransform):
             drop_empty_groups(data, self.parts)
         return data.set(self.out_key, stacked)
 
-    def _apart(self, data: TensorDictBase) -> TensorDictBase:
+    def _split(self, data: TensorDictBase) -> TensorDictBase:
         if self.in_key_inv is None:
             return data
         value = data.get(self.in_key_inv, None)
@@ -213,7 +213,7 @@ class Stack(PlannedTransform):
         return max(self.dim + value.batch_dims, batch) if value.batch_dims > batch else batch
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return self._apart(tensordict)
+        return self._split(tensordict)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Stack entries of data that comes from no environment.
@@ -227,7 +227,7 @@ class Stack(PlannedTransform):
         if all(tensordict.get(key, None) is None for key in self.parts) and not self.missing_tolerance:
             found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
             raise KeyError(f"Stack: there is none of {self.parts} in the data. Found {found}.")
-        return self._put(None, tensordict)
+        return self._stack(None, tensordict)
 
     def shared_key(self) -> Any:
         inverse = (self.in_key_inv, tuple(self.parts_inv))
@@ -240,10 +240,10 @@ class Stack(PlannedTransform):
 def _stacked(leaves: list[Any], place: int) -> Spec:
     """Return the spec of stacked data; different bounds are stacked too."""
     stacked: Any = torch.stack(leaves, place)
-    return _plain(stacked, leaves, place)
+    return _with_stacked_bounds(stacked, leaves, place)
 
 
-def _plain(stacked: Spec, leaves: list[Any], place: int) -> Spec:
+def _with_stacked_bounds(stacked: Spec, leaves: list[Any], place: int) -> Spec:
     if isinstance(stacked, Stacked) and len({leaf.dtype for leaf in leaves}) == 1 and leaves[0].dtype is not None:
         bounds = [bounds_of(leaf) for leaf in leaves]
         low, high = (torch.stack([bound[i] for bound in bounds], place) for i in (0, 1))
@@ -268,7 +268,7 @@ def _unbound_group(value: TensorDictBase, n: int, place: int, batch: int) -> lis
 def _check_size(value: torch.Tensor, place: int, n: int) -> None:
     if not 0 <= place < value.ndim or value.shape[place] != n:
         raise SpecError(
-            f"Stack: data of shape {tuple(value.shape)} has no dimension {place} of size {n} to take it apart along."
+            f"Stack: data of shape {tuple(value.shape)} has no dimension {place} of size {n} to split it along."
         )
 
 

@@ -47,17 +47,17 @@ class Timer(PlannedTransform):
             [f"{time_key}_{what}" for what in ("step", "policy", "reset")] if out_keys is None else as_keys(out_keys)
         )
         if len(keys) != 3:
-            raise SpecError(f"Timer: out_keys are three, of the step, the policy and the reset; found {keys}.")
+            raise SpecError(f"Timer: out_keys must be three keys, of the step, the policy and the reset; found {keys}.")
         self.time_key = time_key
         self.time_step_key, self.time_policy_key, self.time_reset_key = keys
-        self._forget()
+        self._clear_times()
 
     @property
     def out_keys(self) -> list[Any]:
         """The keys of the times of steps, policy calls and resets."""
         return [self.time_step_key, self.time_policy_key, self.time_reset_key]
 
-    def _forget(self) -> None:
+    def _clear_times(self) -> None:
         #: Times of the last result and of the running call, and duration of the policy call between them.
         self.__dict__.update(_returned=None, _called=None, _policy=0.0)
 

@@ -28,7 +28,7 @@ class BurnInTransform(Transform):
         out_keys: keys of the hidden states, without ``"next"``. Default: all that the modules write below ``"next"``.
 
     Raises:
-        SpecError: one of the modules is no TensorDictModule, or ``burn_in`` not a whole number >= 0.
+        SpecError: a module is not a TensorDictModule, or ``burn_in`` is not a whole number >= 0.
     """
 
     def __init__(self, modules: Any, burn_in: int, out_keys: Any = None) -> None:
@@ -54,8 +54,8 @@ class BurnInTransform(Transform):
 
     def hooks(self, specs: EnvSpecs) -> Any:
         raise NotSupported(
-            "BurnInTransform works on stored data alone: give it to a buffer, or call it on samples. In an environment "
-            "a policy's memory is kept by its primer."
+            "BurnInTransform works on stored data only: pass it to a replay buffer, or call it on samples. In an "
+            "environment, the primer of a policy keeps its hidden states."
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

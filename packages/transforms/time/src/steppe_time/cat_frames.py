@@ -33,7 +33,7 @@ class CatFrames(OverHistory):
         N: number of observations.
         dim: dimension to concatenate along; negative, so that it means the same for any batch size.
         in_keys: observations to read. Default: ``["pixels"]``.
-        out_keys: where the stacks go, one for each; default: ``in_keys``.
+        out_keys: keys of the stacks, as many as ``in_keys``. Default: ``in_keys``.
         padding: ``"same"`` or ``"constant"``.
         padding_value: value before the first observation, with ``padding="constant"``.
         as_inverse: stack in ``inv``, which a buffer calls when it is extended, instead of in ``forward``. Not for
@@ -274,8 +274,8 @@ class CatFrames(OverHistory):
         """
         if sampler is None:
             raise SpecError(
-                "CatFrames.make_rb_transform_and_sampler needs a class of samplers, as this package has no buffer: for "
-                "example make_rb_transform_and_sampler(32, sampler=SliceSampler)."
+                "CatFrames.make_rb_transform_and_sampler needs a sampler class, because this package has no buffer: "
+                "make_rb_transform_and_sampler(32, sampler=SliceSampler), for example."
             )
         keys, out_keys = list(self.in_keys), list(self.out_keys)
         stacked = type(self)(
@@ -304,7 +304,7 @@ class CatFrames(OverHistory):
 
 
 class _NotStored(Transform):
-    """Leaves entries out of data on its way into a replay buffer, and changes nothing on the way out.
+    """Drops entries of data that is added to a replay buffer; samples stay unchanged.
 
     Args:
         keys: the entries.
@@ -318,7 +318,7 @@ class _NotStored(Transform):
         return tensordict.exclude(*self.keys)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the data as it is."""
+        """Return the data unchanged."""
         return tensordict
 
 

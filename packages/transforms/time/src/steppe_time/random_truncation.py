@@ -73,7 +73,7 @@ class RandomTruncationTransform(PlannedTransform):
                 raise SpecError(f"RandomTruncationTransform: {name} is from 0 to 1, found {value!r}.")
         if not 1 <= min_horizon <= max_horizon:
             raise SpecError(
-                "RandomTruncationTransform: 1 <= min_horizon <= max_horizon, found "
+                "RandomTruncationTransform: expected 1 <= min_horizon <= max_horizon, found "
                 f"{min_horizon!r} and {max_horizon!r}."
             )
         super().__init__()
@@ -93,7 +93,7 @@ class RandomTruncationTransform(PlannedTransform):
         twin._draws, twin._begun = RowGenerators(), []
         return twin
 
-    needs_all_rows = True  # it knows of each row how many episodes it has begun
+    needs_all_rows = True  # it counts the episodes of each row
 
     # -- specs -----------------------------------------------------------------------------------------------------
 
@@ -176,8 +176,10 @@ class RandomTruncationTransform(PlannedTransform):
                 fresh.set(truncated_key, torch.zeros_like(fresh.get(done_key)))
             return fresh
 
-        plain = truncated_key == "truncated" and done_key == "done" and "truncated" in specs.done.keys()
-        return Hooks(step=step, reset=reset, rows=self._row_hooks(count_key, horizon_key, shape) if plain else None)
+        default_keys = truncated_key == "truncated" and done_key == "done" and "truncated" in specs.done.keys()
+        return Hooks(
+            step=step, reset=reset, rows=self._row_hooks(count_key, horizon_key, shape) if default_keys else None
+        )
 
     def _draw(self, row: int, rows: int, shape: tuple[int, ...]) -> torch.Tensor:
         """Draw the length of the next episode of a row."""

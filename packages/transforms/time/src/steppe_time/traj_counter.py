@@ -82,7 +82,7 @@ class TrajCounter(PlannedTransform):
             mask = None if td is None else td.get(group.reset_key, None)
             mask = torch.ones_like(done) if mask is None else mask.reshape(done.shape)
             count = torch.zeros(done.shape, dtype=torch.int64, device=done.device)
-            count[mask] = self._take(int(mask.sum())).to(done.device)
+            count[mask] = self._next_numbers(int(mask.sum())).to(done.device)
             return fresh.set(key, count)
 
         return Hooks(step=step, reset=reset, rows=RowHooks(self._bind_rows, carried=[key]))
@@ -96,11 +96,11 @@ class TrajCounter(PlannedTransform):
 
         def reset(at: Any) -> None:
             for row in at:
-                before[row] = self._take(before[row].size).numpy().reshape(before[row].shape)
+                before[row] = self._next_numbers(before[row].size).numpy().reshape(before[row].shape)
 
         return step, reset
 
-    def _take(self, n: int) -> torch.Tensor:
+    def _next_numbers(self, n: int) -> torch.Tensor:
         """Return the next ``n`` numbers."""
         with self._lock:
             first = int(self.traj_count)

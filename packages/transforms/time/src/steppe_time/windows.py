@@ -18,8 +18,8 @@ def time_dim_of(data: TensorDictBase, owner: str) -> int:
     """
     if not data.batch_dims:
         raise SpecError(
-            f"{owner} works on steps over time, and this data has no batch dimension. Give it one of [*B, T], such as "
-            "data of a rollout, or a slice from a buffer."
+            f"{owner} needs data [*B, T] of steps over time, found data without a batch dimension. Pass data of a "
+            "rollout, or a slice from a buffer."
         )
     return int(data.names.index("time")) if "time" in data.names else int(data.batch_dims) - 1
 

@@ -1,1 +1,4 @@
-"""Loggers: where scalars, videos, settings and histograms go. Each loads its library when it is made."""
+"""Loggers of scalars, videos, settings and histograms.
+
+Each logger imports its library when it is made.
+"""

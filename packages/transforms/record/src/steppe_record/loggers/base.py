@@ -32,7 +32,7 @@ class Logger(ABC):
 
     @abstractmethod
     def _create_experiment(self) -> Any:
-        """Make the object of the library that the logger writes to."""
+        """Make the writer or run of the library that receives the data."""
 
     @abstractmethod
     def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
@@ -85,7 +85,7 @@ class Logger(ABC):
             self.log_scalar(name, value, step=step)
         return values
 
-    def close(self) -> None:  # noqa: B027, most have nothing left
+    def close(self) -> None:  # noqa: B027, most loggers have nothing to do here
         """Write remaining data. Calling it again does nothing."""
 
     def __enter__(self) -> Any:
@@ -113,7 +113,7 @@ def import_library(module: str, *, logger: str, extra: str) -> Any:
 
 
 def plain(metrics: Any, keys_sep: str) -> dict[str, Any]:
-    """Return metrics by flat name, with tensors as numbers or lists."""
+    """Return metrics as a flat dict, with tensors as numbers or lists."""
     values: dict[str, Any] = {}
     for name, value in metrics.items():
         if isinstance(value, Mapping) or hasattr(value, "batch_size"):

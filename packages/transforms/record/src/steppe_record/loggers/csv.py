@@ -1,4 +1,4 @@
-"""CSVLogger: plain files in a folder, without any library."""
+"""CSVLogger: text files in a folder, without any library."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _FORMATS = ("pt", "memmap", "mp4", "gif")
 
 
 class CSVLogger(Logger):
-    """Writes plain files below ``log_dir/exp_name``::
+    """Writes text files and videos below ``log_dir/exp_name``::
 
         scalars/NAME.csv               a line "step,value" for each call
         histograms/NAME_STEP.csv       a line "from,to,count" for each bin
         videos/NAME_STEP.mp4           or .gif, .pt, .memmap
         texts/hparams0.txt             a line "name: value" for each setting
 
-    Scalars are added to files that are there; other files are not replaced unless ``overwrite`` says so.
+    Scalars are appended to existing files. Other existing files are replaced only if ``overwrite`` is True.
 
     Args:
-        exp_name: name of the experiment, a folder.
-        log_dir: where that folder is; ``csv_logs`` by default.
+        exp_name: name of the experiment and of its folder.
+        log_dir: parent of that folder. Default: ``csv_logs``.
         video_format: ``"pt"`` for the tensor with ``torch.save``, ``"memmap"`` for its bytes, ``"mp4"`` or ``"gif"``.
-        video_fps: frames per second of an mp4 or gif that does not say its own.
+        video_fps: default frames per second of an mp4 or gif.
         overwrite: replace videos and histograms of the same name and step.
 
     Raises:
-        SpecError: there is no such format.
+        SpecError: ``video_format`` is unknown.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CSVLogger(Logger):
         file = self.experiment / "scalars" / f"{name}.csv"
         step = self._step(f"scalars/{name}", step)
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Opened for each line, so that it is on disk, and the logger can go to another process.
+        # Opened for each line, so that the line is on disk at once, and the logger can be sent to another process.
         with file.open("a", encoding="utf-8") as lines:
             lines.write(f"{step},{float(value)}\n")
 
@@ -72,13 +72,13 @@ class CSVLogger(Logger):
         """Log a video; see :meth:`Logger.log_video`.
 
         Args:
-            name: of it.
+            name: name of the video.
             video: ``[N, T, C, H, W]`` or ``[T, C, H, W]`` uint8.
-            step: part of the file's name; None counts.
+            step: step in the name of the file. None: the step after the last one.
             **kwargs: ``fps``, ``video_codec`` and ``options`` of an mp4 or gif, see :class:`VideoWriter`.
 
         Raises:
-            FileExists: there is a video of this name and step.
+            FileExists: a video of this name and step exists, and ``overwrite`` is False.
         """
         from ..video import hwc_frames, write_video
 
@@ -102,7 +102,10 @@ class CSVLogger(Logger):
         file.write_text("\n".join(lines), encoding="utf-8")
 
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
-        """Log how numbers are distributed; see :meth:`Logger.log_histogram`. ``bins`` is that of numpy."""
+        """Log the distribution of numbers; see :meth:`Logger.log_histogram`.
+
+        ``bins`` is the argument of :func:`numpy.histogram`.
+        """
         import numpy as np
 
         step = self._step(f"histograms/{name}", kwargs.pop("step", None))
@@ -116,7 +119,7 @@ class CSVLogger(Logger):
             new.path.write_text("".join(lines), encoding="utf-8")
 
     def print_log_dir(self) -> None:
-        """Print the files that there are."""
+        """Print the files of the experiment."""
         for file in sorted(self.experiment.rglob("*")):
             if file.is_file():
                 print(file.relative_to(self.experiment.parent))

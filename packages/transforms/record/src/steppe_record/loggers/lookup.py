@@ -1,4 +1,4 @@
-"""get_logger: a logger by its kind, with one set of arguments for all kinds."""
+"""get_logger: make a logger by its type, with the same arguments for all types."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["generate_exp_name", "get_logger"]
 
 
 def get_logger(logger_type: str | None, logger_name: str, experiment_name: str, **kwargs: Any) -> Logger | None:
-    """Make a logger.
+    """Make a logger by its type.
 
     Args:
         logger_type: ``"csv"`` (with videos as mp4), ``"tensorboard"``, ``"wandb"`` or ``"mlflow"``; ``""`` and None for
             no logger.
-        logger_name: the folder that it writes to.
+        logger_name: folder of the logs (for MLflow, the tracking URI).
         experiment_name: name of the experiment.
-        **kwargs: ``wandb_kwargs`` and ``mlflow_kwargs``, dicts of further arguments of these two.
+        **kwargs: ``wandb_kwargs`` and ``mlflow_kwargs``, dicts of further arguments of these loggers.
 
     Returns:
         The logger, or None.
 
     Raises:
-        SpecError: there is no such kind, or no such argument.
+        SpecError: ``logger_type`` or an argument is unknown.
     """
     more = {kind: dict(kwargs.pop(f"{kind}_kwargs", None) or {}) for kind in ("wandb", "mlflow")}
     if kwargs:
@@ -54,6 +54,6 @@ def get_logger(logger_type: str | None, logger_name: str, experiment_name: str, 
 
 
 def generate_exp_name(model_name: str, experiment_name: str) -> str:
-    """A name for an experiment that no other has, with the current time in it."""
+    """Return a unique name for an experiment, which contains the current time."""
     now = datetime.now().strftime("%y_%m_%d-%H_%M_%S")
     return "_".join((model_name, experiment_name, str(uuid.uuid4())[:8], now))

@@ -19,12 +19,12 @@ class MLFlowLogger(Logger):
     """Logs to a run of MLflow. Videos and histograms are artifacts of the run.
 
     Args:
-        exp_name: name of the experiment; it is made where there is none. Each logger begins a run in it.
+        exp_name: name of the experiment, which is created if it does not exist. Each logger starts a run in it.
         tracking_uri: a folder (``"mlruns"``, ``"file:///..."``), a database (``"sqlite:///mlflow.db"``, for which
             MLflow needs SQLAlchemy) or a server.
-        tags: of the experiment.
-        artifact_location: where artifacts of a new experiment go.
-        video_fps: frames per second of a video that does not say its own.
+        tags: tags of a new experiment.
+        artifact_location: location of the artifacts of a new experiment.
+        video_fps: default frames per second of videos.
 
     Raises:
         LibraryMissing: MLflow is not installed.
@@ -42,20 +42,20 @@ class MLFlowLogger(Logger):
         uri = os.fspath(tracking_uri)
         self.tracking_uri = uri if ":" in uri else Path(uri).absolute().as_uri()
         self.video_fps = video_fps
-        self._made = {"artifact_location": artifact_location, "tags": tags}
+        self._experiment_options = {"artifact_location": artifact_location, "tags": tags}
         self._steps: dict[str, int] = {}
         super().__init__(exp_name, self.tracking_uri)
 
     def _create_experiment(self) -> Any:
         mlflow = import_library("mlflow", logger="MLFlowLogger", extra="mlflow")
-        # A client of its own: other code may log to another place in this process.
+        # A separate client, because other code in this process may use another tracking URI.
         with _file_store_allowed(self.tracking_uri):
             self._client = mlflow.MlflowClient(tracking_uri=self.tracking_uri)
-            found = self._client.get_experiment_by_name(self.exp_name)
+            experiment = self._client.get_experiment_by_name(self.exp_name)
             self.id = (
-                found.experiment_id
-                if found is not None
-                else self._client.create_experiment(self.exp_name, **self._made)
+                experiment.experiment_id
+                if experiment is not None
+                else self._client.create_experiment(self.exp_name, **self._experiment_options)
             )
             run = self._client.create_run(self.id)
         self._run = run.info.run_id
@@ -83,7 +83,10 @@ class MLFlowLogger(Logger):
             self._client.log_param(self._run, name, value)
 
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
-        """Log how numbers are distributed, as an artifact ``histograms/NAME_STEP.json``; see the base."""
+        """Log the distribution of numbers as the artifact ``histograms/NAME_STEP.json``.
+
+        See :meth:`Logger.log_histogram`.
+        """
         import numpy as np
 
         step, bins = self._step(f"histograms/{name}", kwargs.pop("step", None)), kwargs.pop("bins", None)
@@ -95,10 +98,10 @@ class MLFlowLogger(Logger):
         self._client.log_dict(self._run, content, f"histograms/{name}_{step}.json")
 
     def log_metrics(self, metrics: Any, step: int | None = None, *, keys_sep: str = "/") -> dict[str, Any]:
-        found = plain(metrics, keys_sep)
-        for name, value in found.items():
+        values = plain(metrics, keys_sep)
+        for name, value in values.items():
             self.log_scalar(name, value, step)
-        return found
+        return values
 
     def close(self) -> None:
         if self._open:
@@ -114,7 +117,10 @@ class MLFlowLogger(Logger):
 
 @contextmanager
 def _file_store_allowed(uri: str) -> Iterator[None]:
-    """Newer versions open folders only where this variable says that they were meant; whoever names one means it."""
+    """Allow MLflow to log to a folder.
+
+    Newer versions refuse folders unless this variable is set. A tracking URI that names a folder is intended.
+    """
     before = os.environ.get(_ALLOW)
     if uri.startswith("file:") and before is None:
         os.environ[_ALLOW] = "true"

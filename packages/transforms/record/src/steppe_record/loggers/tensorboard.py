@@ -1,4 +1,4 @@
-"""TensorboardLogger: event files that TensorBoard shows."""
+"""TensorboardLogger: event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ __all__ = ["TensorboardLogger"]
 
 
 class TensorboardLogger(Logger):
-    """Writes TensorBoard's event files below ``log_dir/exp_name``. Videos become moving pictures in them, as GIFs.
+    """Writes TensorBoard's event files below ``log_dir/exp_name``.
+
+    Videos are GIFs in these files.
 
     Args:
-        exp_name: name of the experiment, a folder.
-        log_dir: where that folder is.
-        video_fps: frames per second of a video that does not say its own, at most 50.
+        exp_name: name of the experiment and of its folder.
+        log_dir: parent of that folder.
+        video_fps: default frames per second of videos, at most 50.
 
     Raises:
         LibraryMissing: TensorBoard is not installed.
@@ -37,7 +39,10 @@ class TensorboardLogger(Logger):
         self.experiment.add_scalar(name, value, global_step=step)
 
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
-        """Log a video; see :meth:`Logger.log_video`. ``options`` are those of :class:`VideoWriter` for a GIF."""
+        """Log a video; see :meth:`Logger.log_video`.
+
+        ``**kwargs`` are arguments of :class:`VideoWriter` for a GIF.
+        """
         import tempfile
         from pathlib import Path
 
@@ -46,7 +51,7 @@ class TensorboardLogger(Logger):
         from ..video import hwc_frames, write_video
 
         frames = hwc_frames(video)
-        # The writer's own method encodes with another library, a frame in each of whose dimensions must fit.
+        # Not SummaryWriter.add_video, which encodes with another library and restricts the shape of frames.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "video.gif"
             write_video(file, video, **{"fps": self.video_fps, **kwargs})
@@ -57,11 +62,16 @@ class TensorboardLogger(Logger):
 
     def log_hparams(self, cfg: Any) -> None:
         allowed = (bool, int, float, str)
-        values = {name: one if isinstance(one, allowed) else str(one) for name, one in plain_config(cfg).items()}
+        values = {
+            name: value if isinstance(value, allowed) else str(value) for name, value in plain_config(cfg).items()
+        }
         self.experiment.add_hparams(values, metric_dict={})
 
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
-        """Log how numbers are distributed; see :meth:`Logger.log_histogram`. Takes ``step``, ``bins``, ``walltime``."""
+        """Log the distribution of numbers; see :meth:`Logger.log_histogram`.
+
+        Accepts ``step``, ``bins`` and ``walltime``.
+        """
         step, bins = kwargs.pop("step", None), kwargs.pop("bins", None)
         self.experiment.add_histogram(
             name, data, global_step=step, bins="tensorflow" if bins is None else bins, **kwargs

@@ -1,4 +1,4 @@
-"""VideoFileLogger: all videos one after another in one file."""
+"""VideoFileLogger: write all videos into one file, in sequence."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class VideoFileLogger(Logger):
     Args:
         file: ``.mp4`` or ``.gif``.
         fps: frames per second.
-        overwrite: replace a file of this name.
-        pad_to_even: repeat the last row or column of frames whose height or width is odd, which H.264 does not take.
+        overwrite: replace an existing file.
+        pad_to_even: repeat the last row or column of frames whose height or width is odd, which H.264 does not support.
         **kwargs: arguments of :class:`VideoWriter`.
     """
 
@@ -38,7 +38,7 @@ class VideoFileLogger(Logger):
         from ..video import VideoWriter
 
         self._writer = VideoWriter(file, fps, overwrite=overwrite, **kwargs)
-        self._pads = pad_to_even
+        self._pad_to_even = pad_to_even
         super().__init__(Path(file).stem, str(Path(file).parent))
 
     def _create_experiment(self) -> Any:
@@ -46,17 +46,17 @@ class VideoFileLogger(Logger):
 
     @property
     def frames(self) -> int:
-        """How many frames have been written."""
+        """The number of written frames."""
         return self._writer.frames
 
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
-        """Add a video; see :meth:`Logger.log_video`. Name, step and other arguments have no place in the file."""
-        import torch  # here, as looking loggers up does not load it
+        """Append a video; see :meth:`Logger.log_video`. All other arguments are ignored."""
+        import torch  # imported here, because looking up a logger must not load torch
 
         from ..video import hwc_frames
 
         frames = hwc_frames(video)
-        if self._pads:
+        if self._pad_to_even:
             for dim in (1, 2):
                 last = frames.narrow(dim, frames.shape[dim] - 1, frames.shape[dim] % 2)
                 frames = torch.cat([frames, last], dim)
@@ -64,19 +64,19 @@ class VideoFileLogger(Logger):
             self._writer.write(frame)
 
     def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
-        raise self._nothing_but_videos()
+        raise self._only_videos_error()
 
     def log_hparams(self, cfg: Any) -> None:
-        raise self._nothing_but_videos()
+        raise self._only_videos_error()
 
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
-        raise self._nothing_but_videos()
+        raise self._only_videos_error()
 
     def close(self) -> None:
         self._writer.close()
 
     def discard(self) -> None:
-        """Leave no file."""
+        """Remove the file."""
         self._writer.discard()
 
     def __exit__(self, kind: Any, *_: Any) -> None:
@@ -85,5 +85,5 @@ class VideoFileLogger(Logger):
         else:
             self.discard()
 
-    def _nothing_but_videos(self) -> NotSupported:
-        return NotSupported("A VideoFileLogger takes only videos. CSVLogger writes numbers to files too.")
+    def _only_videos_error(self) -> NotSupported:
+        return NotSupported("VideoFileLogger logs only videos. Use a CSVLogger for numbers.")

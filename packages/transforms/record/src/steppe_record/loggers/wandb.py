@@ -1,4 +1,4 @@
-"""WandbLogger: runs of Weights & Biases, offline too."""
+"""WandbLogger: runs of Weights & Biases, online or offline."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class WandbLogger(Logger):
     Args:
         exp_name: name of the run.
         offline: keep the run in ``save_dir``; ``wandb sync`` uploads it later.
-        save_dir: where the run's files are.
-        id: of the run, to resume it.
+        save_dir: folder of the run's files.
+        id: id of the run, to resume it.
         project: name of the project.
-        base_url: the server.
+        base_url: URL of the server.
         log_dir: another name of ``save_dir``.
-        video_fps: frames per second of a video that does not say its own.
-        log_env_packages: put the versions of Python and of what is installed into the run's config, under ``"env"``.
-        **kwargs: for ``wandb.init``.
+        video_fps: default frames per second of videos.
+        log_env_packages: log the versions of Python and of installed packages as ``"env"`` in the run's config.
+        **kwargs: arguments of ``wandb.init``.
 
     Raises:
         LibraryMissing: wandb is not installed.
-        SpecError: both ``save_dir`` and ``log_dir`` were given.
+        SpecError: both ``save_dir`` and ``log_dir`` are passed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class WandbLogger(Logger):
         **kwargs: Any,
     ) -> None:
         if save_dir and log_dir:
-            raise SpecError("WandbLogger: save_dir and log_dir are names of one folder, found both. Give one.")
+            raise SpecError("WandbLogger: save_dir and log_dir mean the same folder, found both. Pass one of them.")
         folder = save_dir or log_dir
         self.offline = offline
         self.video_fps = video_fps
@@ -70,8 +70,8 @@ class WandbLogger(Logger):
     def _create_experiment(self) -> Any:
         wandb = import_library("wandb", logger="WandbLogger", extra="wandb")
         if self._base_url is not None:
-            given = self._init.get("settings")
-            settings = wandb.Settings(**given) if isinstance(given, dict) else given or wandb.Settings()
+            passed = self._init.get("settings")
+            settings = wandb.Settings(**passed) if isinstance(passed, dict) else passed or wandb.Settings()
             settings.base_url = self._base_url
             self._init["settings"] = settings
             if not self.offline:
@@ -90,17 +90,20 @@ class WandbLogger(Logger):
         """Log a number; see :meth:`Logger.log_scalar`.
 
         Args:
-            name: of it. The steps of ``train/loss`` are logged as ``train/step``, and are its axis.
+            name: name of the number. The steps of ``train/loss`` are logged as ``train/step``, its axis in plots.
             value: the number.
-            step: when; None for one after the last.
-            commit: False to add it to the row that the next call completes.
-            override_global_step: give ``step`` to wandb as it is, whose own steps may not go back. Every method that
-                logs takes this.
+            step: step of the number. None: the step after the last one.
+            commit: False to complete the row of data in a later call.
+            override_global_step: pass ``step`` to wandb as its global step, which must not decrease. All logging
+                methods accept this.
         """
         self._log({name: value}, step, commit=commit, override_global_step=override_global_step)
 
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
-        """Log a video; see :meth:`Logger.log_video`. ``format`` is ``"mp4"`` (the default) or ``"gif"``."""
+        """Log a video; see :meth:`Logger.log_video`.
+
+        ``format`` is ``"mp4"`` (the default) or ``"gif"``.
+        """
         import tempfile
         from pathlib import Path
 
@@ -108,7 +111,7 @@ class WandbLogger(Logger):
         from ..video import write_video
 
         kind, override = kwargs.pop("format", "mp4"), kwargs.pop("override_global_step", False)
-        # wandb takes the file over while it is logged.
+        # wandb takes over the file during the call, so the folder can be removed afterwards.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"video.{kind}"
             write_video(file, video, **{"fps": self.video_fps, **kwargs})
@@ -118,7 +121,10 @@ class WandbLogger(Logger):
         self.experiment.config.update(plain_config(cfg), allow_val_change=True)
 
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
-        """Log how numbers are distributed; see :meth:`Logger.log_histogram`. ``bins`` is how many."""
+        """Log the distribution of numbers; see :meth:`Logger.log_histogram`.
+
+        ``bins`` is the number of bins.
+        """
         wandb = import_library("wandb", logger="WandbLogger", extra="wandb")
         bins = kwargs.pop("bins", None)
         step = kwargs.pop("step", None)
@@ -132,9 +138,9 @@ class WandbLogger(Logger):
     def log_metrics(
         self, metrics: Any, step: int | None = None, *, keys_sep: str = "/", override_global_step: bool = False
     ) -> dict[str, Any]:
-        found = plain(metrics, keys_sep)
-        self._log(found, step, override_global_step=override_global_step)
-        return found
+        values = plain(metrics, keys_sep)
+        self._log(values, step, override_global_step=override_global_step)
+        return values
 
     def close(self) -> None:
         self.experiment.finish()
@@ -145,7 +151,7 @@ class WandbLogger(Logger):
         if override_global_step:
             self.experiment.log(values, step=step, **kwargs)
             return
-        # wandb's own step may not go back: each group of names has an axis of its own instead.
+        # wandb's global step must not decrease, so each group of names has its own axis.
         row = dict(values)
         for name in values:
             group, slash, _ = name.rpartition("/")
@@ -165,8 +171,8 @@ class WandbLogger(Logger):
 
 
 def _versions() -> dict[str, Any]:
-    found = {one.metadata["Name"]: one.version for one in distributions() if one.metadata["Name"]}
+    packages = {dist.metadata["Name"]: dist.version for dist in distributions() if dist.metadata["Name"]}
     return {
         "python": {"version": platform.python_version(), "platform": platform.platform()},
-        "packages": dict(sorted(found.items())),
+        "packages": dict(sorted(packages.items())),
     }

@@ -1,4 +1,4 @@
-"""Encoders: frames into H.264 and into GIF, with PyAV, which brings FFmpeg's libraries."""
+"""Encoders of frames as H.264 and GIF, with PyAV, which contains FFmpeg's libraries."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Encoder", "GifEncoder", "Mp4Encoder"]
 
 
 class Encoder:
-    """Encodes frames into one file; a base.
+    """Base class of encoders of frames into one file.
 
     Args:
         fps: frames per second.
-        codec: as FFmpeg names it; None for that of the format.
-        options: of the codec.
+        codec: FFmpeg's name of the codec. None: the codec of the format.
+        options: options of the codec.
     """
 
     container = ""
@@ -33,7 +33,7 @@ class Encoder:
         self._stream: Any = None
 
     def open(self, path: str, height: int, width: int) -> None:
-        """Begin a file with frames of this size."""
+        """Open a file for frames of this size."""
         import av
 
         self._file = av.open(path, "w", format=self.container)
@@ -53,7 +53,7 @@ class Encoder:
         self._file.close()
 
     def abandon(self) -> None:
-        """Close the file as it is."""
+        """Close the file without the remaining frames."""
         if self._file is not None:
             self._file.close()
 
@@ -63,7 +63,10 @@ class Encoder:
 
 
 class Mp4Encoder(Encoder):
-    """H.264 in an mp4, with colours at half the resolution (``yuv420p``), which every player knows."""
+    """Encodes H.264 in an mp4.
+
+    Colours have half the resolution (``yuv420p``), which all players support.
+    """
 
     container = "mp4"
     codec = "libx264"
@@ -76,8 +79,8 @@ class Mp4Encoder(Encoder):
         if self.pixel_format == "yuv420p" and (height % 2 or width % 2):
             raise SpecError(
                 f"H.264 needs an even width and height, found {width}x{height}. Crop the frames "
-                f"(VideoRecorder(..., center_crop={min(height, width) // 2 * 2})), write a .gif, or give "
-                "options={'pixel_format': 'yuv444p'}, which not every player shows."
+                f"(VideoRecorder(..., center_crop={min(height, width) // 2 * 2})), write a .gif, or pass "
+                "options={'pixel_format': 'yuv444p'}, which some players do not support."
             )
         super().open(path, height, width)
         self._stream.pix_fmt = self.pixel_format
@@ -89,7 +92,7 @@ class Mp4Encoder(Encoder):
 
 
 class GifEncoder(Encoder):
-    """A GIF that repeats, with the best 256 colours of each frame."""
+    """Encodes a GIF that repeats, with the best 256 colours of each frame."""
 
     container = "gif"
     codec = "gif"
@@ -98,7 +101,7 @@ class GifEncoder(Encoder):
         if fps > 50:
             raise SpecError(f"A GIF shows at most 50 frames per second, found fps={float(fps):g}. Write an .mp4.")
         if codec is not None:
-            raise SpecError(f"A GIF has no other codec, found video_codec={codec!r}.")
+            raise SpecError(f"A GIF has a fixed codec, found video_codec={codec!r}. Leave it out.")
         super().__init__(fps, codec, options)
         self._count = 0
 

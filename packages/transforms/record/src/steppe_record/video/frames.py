@@ -1,4 +1,4 @@
-"""Frames: what shapes pixels may have, and several of them side by side."""
+"""Frames: layouts of pixels, conversion to uint8, and grids."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ Layout = Literal["hw", "chw", "hwc"]
 
 
 def layout_of(shape: Any, what: str) -> Layout:
-    """How the last dimensions of a frame are to be read: ``[H, W]``, ``[C, H, W]`` or ``[H, W, C]``, C being 1 or 3.
+    """Return the layout of a frame: ``[H, W]``, ``[C, H, W]`` or ``[H, W, C]``.
+
+    C is 1 or 3.
 
     Args:
-        shape: of a frame; dimensions in front of the last three are those of several frames.
-        what: what the frames are, for the error.
+        shape: shape of a frame, or of several with leading dimensions.
+        what: name of the frames in the error.
 
     Raises:
-        SpecError: it is none of these.
+        SpecError: the shape has none of these layouts.
     """
     shape = tuple(shape)
     if len(shape) == 2:
         return "hw"
     if len(shape) >= 3:
-        # Images are larger than their colours are many.
+        # Height and width are larger than the number of channels.
         if shape[-3] in (1, 3) and min(shape[-2:]) > 3:
             return "chw"
         if shape[-1] in (1, 3):
@@ -41,10 +43,10 @@ def layout_of(shape: Any, what: str) -> Layout:
 
 
 def chw_frames(pixels: torch.Tensor, layout: Layout, what: str) -> torch.Tensor:
-    """Frames ``[*lead, 3, H, W]`` uint8, of pixels in some layout. Shares their memory where it can.
+    """Return pixels as frames ``[*lead, 3, H, W]`` uint8, without a copy if possible.
 
     Raises:
-        SpecError: the values are no integers from 0 to 255.
+        SpecError: the values are not integers from 0 to 255.
     """
     pixels = _as_bytes(pixels, what)
     if layout == "hw":
@@ -55,13 +57,13 @@ def chw_frames(pixels: torch.Tensor, layout: Layout, what: str) -> torch.Tensor:
 
 
 def hwc_frames(video: torch.Tensor) -> torch.Tensor:
-    """Frames ``[T, H, W, 3]`` uint8, of a video as loggers are given it.
+    """Return the frames ``[T, H, W, 3]`` uint8 of a video that a logger receives.
 
     Args:
-        video: ``[T, C, H, W]``, or ``[N, T, C, H, W]`` for N videos that are shown one after another; C is 1 or 3.
+        video: ``[T, C, H, W]``, or ``[N, T, C, H, W]`` for N videos that are shown in sequence; C is 1 or 3.
 
     Raises:
-        SpecError: it has another shape, or its values are no integers from 0 to 255.
+        SpecError: the video has another shape, or its values are not integers from 0 to 255.
     """
     if not isinstance(video, torch.Tensor):
         video = torch.from_numpy(np.asarray(video))
@@ -77,8 +79,9 @@ def _as_bytes(pixels: torch.Tensor, what: str) -> torch.Tensor:
         return pixels
     if pixels.dtype is torch.bool or pixels.is_floating_point() or pixels.is_complex():
         raise SpecError(
-            f"{what} must be of dtype uint8, from 0 to 255. Found {pixels.dtype}: put the recorder before what makes "
-            "numbers of the images (ToTensorImage, ObservationNorm), or convert them, (255 * x).to(torch.uint8)."
+            f"{what} must be of dtype uint8, from 0 to 255. Found {pixels.dtype}: put the recorder before "
+            "transforms that convert images to floats (ToTensorImage, ObservationNorm), or convert them back: "
+            "(255 * x).to(torch.uint8)."
         )
     if pixels.numel() and (pixels.min() < 0 or pixels.max() > 255):
         raise SpecError(
@@ -88,9 +91,9 @@ def _as_bytes(pixels: torch.Tensor, what: str) -> torch.Tensor:
 
 
 def grid(frames: torch.Tensor) -> torch.Tensor:
-    """One image of several: ``[N, C, H, W]`` becomes ``[C, rows * H, columns * W]``, about as wide as high.
+    """Tile frames: ``[N, C, H, W]`` becomes ``[C, rows * H, columns * W]``.
 
-    They are laid out row by row. What is left over is black.
+    There are about as many rows as columns, filled row by row. Empty cells are black.
     """
     n, channels, height, width = frames.shape
     columns = math.ceil(math.sqrt(n))

@@ -1,4 +1,4 @@
-"""VideoWriter: frames into a file, one after another."""
+"""VideoWriter: write frames to a video file, one by one."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _ENCODERS: dict[str, type[Encoder]] = {".mp4": Mp4Encoder, ".gif": GifEncoder}
 
 
 class VideoWriter:
-    """Writes frames into a video, whose format the name of the file says: ``.mp4`` or ``.gif``.
+    """Writes frames to a video file, ``.mp4`` or ``.gif``.
 
-    The file gets its name when the writer is closed: a process that dies leaves no broken video. It is a context
-    manager; after an error in its block there is no file.
+    The file gets its name when the writer is closed, so a process that dies leaves no broken video. The writer is a
+    context manager; after an error in its block, no file is left.
 
     Args:
-        file: the video. Missing folders are made.
-        fps: frames per second, a positive number; at most 50 for a GIF, beyond which players slow down.
-        overwrite: replace a file of this name.
-        video_codec: of an mp4, as FFmpeg names it.
-        options: of the codec: ``{"crf": "20", "preset": "medium"}``, and ``"pixel_format"``.
+        file: name of the video, whose suffix decides the format. Missing folders are created.
+        fps: frames per second, a positive number. At most 50 for a GIF, because players show faster ones slowly.
+        overwrite: replace an existing file.
+        video_codec: FFmpeg's name of the codec of an mp4.
+        options: options of the codec, such as ``{"crf": "20", "preset": "medium"}``, and ``"pixel_format"``.
 
     Raises:
-        SpecError: the name or the rate is not one for a video.
-        FileExists: the file is there, and ``overwrite`` is False.
+        SpecError: the suffix or ``fps`` is invalid.
+        FileExists: the file exists, and ``overwrite`` is False.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class VideoWriter:
         self._target = NewFile(file, overwrite=overwrite)
         self._size: tuple[int, ...] | None = None
         self._open = True
-        #: How many frames have been written.
+        #: Number of written frames.
         self.frames = 0
 
     def write(self, frame: Any) -> None:
-        """Add a frame ``[H, W, 3]`` uint8, a tensor or an array. All frames have one size.
+        """Add a frame ``[H, W, 3]`` uint8, a tensor or an array, always of the same size.
 
         Raises:
-            SpecError: it is no such frame, or its size is another, or none that the format has.
+            SpecError: the frame has another shape or dtype, or a size that the format does not support.
             ClosedError: the writer is closed.
         """
         if not self._open:
@@ -76,7 +76,7 @@ class VideoWriter:
             self._size = array.shape
         if array.shape != self._size:
             raise SpecError(
-                f"All frames of a video have one size. Found {_size(array.shape)} after {_size(self._size)}."
+                f"All frames of a video must have one size. Found {_size(array.shape)} after {_size(self._size)}."
             )
         self._encoder.write(np.ascontiguousarray(array))
         self.frames += 1
@@ -85,8 +85,8 @@ class VideoWriter:
         """Complete the video and give it its name. Calling it again does nothing.
 
         Raises:
-            StateError: there is no frame in it.
-            FileExists: somebody else has made a file of this name meanwhile.
+            StateError: no frame was written.
+            FileExists: a file of this name was created in the meantime.
         """
         if not self._open:
             return
@@ -102,7 +102,7 @@ class VideoWriter:
         self._target.finish()
 
     def discard(self) -> None:
-        """Write no video."""
+        """Close the writer and remove its file."""
         if self._open:
             self._open = False
             self._encoder.abandon()
@@ -126,11 +126,11 @@ class VideoWriter:
 
 
 def write_video(file: str | os.PathLike[str], video: Any, fps: float = 30, **kwargs: Any) -> None:
-    """Write a whole video.
+    """Write a video to a file.
 
     Args:
         file: ``.mp4`` or ``.gif``.
-        video: ``[T, C, H, W]`` or ``[N, T, C, H, W]`` uint8, C being 1 or 3.
+        video: ``[T, C, H, W]`` or ``[N, T, C, H, W]`` uint8, where C is 1 or 3.
         fps: frames per second.
         **kwargs: arguments of :class:`VideoWriter`.
     """
@@ -147,7 +147,7 @@ def check_video_file(file: str | os.PathLike[str]) -> type[Encoder]:
     """Return the encoder for a file of this name.
 
     Raises:
-        SpecError: its name does not end in ``.mp4`` or ``.gif``.
+        SpecError: the name does not end in ``.mp4`` or ``.gif``.
     """
     suffix = Path(file).suffix.lower()
     if suffix not in _ENCODERS:
