@@ -198,7 +198,7 @@ def warn_of_rounding(name: str, frames_per_batch: object, total: int, frames: in
         frames_per_batch: its argument.
         total: frames to collect in all; negative for no end.
         frames: the frames in a batch.
-        parts: what they are made of.
+        parts: how the frames are divided, for the warning.
     """
     requested = whole_number(frames_per_batch)
     if requested is not None and requested != frames:
