@@ -8,6 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from steppe import Collector
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Composite, Unbounded
 from steppe.transforms import Compose, StepCounter, TensorDictPrimer, Transform, TransformedEnv
@@ -287,6 +288,7 @@ def test_a_step_without_the_entry_says_which_is_missing():
 
 def test_a_primed_action_is_the_one_that_was_taken():
     env = TransformedEnv(ArrayCountingEnv(3, action="continuous"), TensorDictPrimer(action=Unbounded((2,))))
-    data = env.rollout(2)
-    assert torch.equal(data["next", "action"], data["action"])
-    assert not torch.equal(data["action"][0], data["action"][1])
+    with Collector(env, frames_per_batch=2) as collector:
+        for data in (env.rollout(2), next(collector), next(collector)):
+            assert torch.equal(data["next", "action"], data["action"])
+            assert not torch.equal(data["action"][0], data["action"][1])

@@ -59,7 +59,8 @@ class RowRun(RowFrames):
         # Views with the dimension of time first.
         arrays = {key: np.moveaxis(array, frames.dim, 0) for key, array in frames.arrays.items()}
         following = {key[1]: arrays[key] for key in frames.next_keys}
-        self.use({key: arrays[key] for key in frames.root_keys}, following, arrays)
+        actions = {key: arrays[key] for key in self.layout.action_keys}
+        self.use({key: arrays[key] for key in frames.root_keys}, following, actions)
         self._cleared = [arrays[key] for name in done for key in (name, below_next(name))]
 
     @exclusive("collecting a batch")

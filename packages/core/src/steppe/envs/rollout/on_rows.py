@@ -98,7 +98,8 @@ class _Rollout(RowFrames):
     def _allocate(self) -> None:
         self.root = _Steps(self.root_spec, self.size, self.capacity, self.kept)
         self.next = _Steps(self.next_spec, self.size, self.capacity, self.kept)
-        self.use(self.root.arrays, self.next.arrays, self.root.arrays)
+        taken = self.layout.action_keys if self.plan.policy is None else ()
+        self.use(self.root.arrays, self.next.arrays, {key: self.root.arrays[key] for key in taken})
 
     def _write_start(self) -> None:
         start = self.plan.start

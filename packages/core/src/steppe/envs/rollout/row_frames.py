@@ -58,7 +58,8 @@ class RowFrames:
         Args:
             root: arrays ``[T, *B, *shape]`` of the root by key.
             following: the same for ``next``.
-            actions: the same for actions, if :meth:`with_blocks` is called.
+            actions: the same for the actions that :meth:`with_blocks` takes. A root with an entry of that key, as a
+                primer makes it, holds the action instead.
         """
         rows, part = self.rows, self.part
         written = [*(key for key, _, _ in self.layout.written), *self.flags_every_step]
@@ -69,7 +70,7 @@ class RowFrames:
         self.roots = [
             (root[key], following[key], rows.root[key][part], rows.next[key][part])
             for key in (*self.observed, *self.flags_every_step)
-            if key in root
+            if key in root and key not in actions
         ]
         self.actions = actions
 
