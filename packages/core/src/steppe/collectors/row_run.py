@@ -55,7 +55,7 @@ class RowRun(RowFrames):
         # them in every step.
         done = [] if self.layout.flags_every_step else list(self.layout.done_keys)
         self._false = {name: torch.zeros_like(_from_numpy(rows.next[name][part])) for name in done}
-        self._moved = [(key, rows.next[key][part]) for key in (*self.observed, *self.flags_every_step)]
+        self._moved = [(key, rows.next[key][part]) for key in (*self.observed, *self.changing_flags)]
         # Views with the dimension of time first.
         arrays = {key: np.moveaxis(array, frames.dim, 0) for key, array in frames.arrays.items()}
         following = {key[1]: arrays[key] for key in frames.next_keys}

@@ -35,7 +35,7 @@ class TrajectoryIds:
         self.begun = 0
 
     def begin(self, rows: torch.Tensor | None = None) -> list[int]:
-        """Begin a new trajectory in the rows of a mask ``[*B]``, or in all; return the ids of those that it ends."""
+        """Begin new trajectories in the rows of a mask ``[*B]``, or in all; return the ids of the ended ones."""
         at = torch.arange(len(self._current), device=CPU) if rows is None else rows.reshape(-1).nonzero().squeeze(-1)
         replaced: list[int] = self._current[at].tolist()
         current, begun = self._current.clone(), self.begun + len(at)

@@ -182,7 +182,7 @@ class LazyStack(Spec, Generic[Part]):
         return self._assembled(numbers, chosen)
 
     def _assembled(self, numbers: torch.Tensor, chosen: dict[int, Any]) -> Any:
-        """Stack what was chosen from the parts: ``numbers`` says which part fills which rows."""
+        """Stack the chosen rows of the parts; ``numbers`` holds the part of each row."""
         for dim in range(numbers.ndim):
             if bool((numbers != numbers.narrow(dim, 0, 1)).any()):
                 at = [slice(None)] * dim

@@ -345,7 +345,7 @@ class TransformedEnv(TransformedSteps):
 
     @property  # type: ignore[misc]
     def action_masks(self) -> Mapping[NestedKey, NestedKey]:
-        """The masks of the base, as far as no transform changes their actions, and those that transforms declare."""
+        """The masks of the actions: the base declares them, and transforms rename, replace or add some."""
         masks, declared = self._base.action_masks, self.transform.action_masks
         if not masks and not declared:
             return masks

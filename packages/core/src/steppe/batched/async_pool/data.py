@@ -137,7 +137,7 @@ class PoolData:
         """Stack rows with their ``next``, in which entries that only a policy has written stay."""
         parts = []
         for td, following in zip(inputs, nexts, strict=True):
-            # Environments only copy the old states, so those that a policy has written are put back.
+            # An environment copies the old state to `next`. If a policy has written a new one there, restore it.
             written = written_by_policy(td, self._passed_through)
             parts.append(EnvBase.put_next(td, following if written is None else following.update(written)))
         return stack_as(self._stack, parts)

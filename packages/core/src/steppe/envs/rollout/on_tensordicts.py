@@ -36,7 +36,6 @@ class RolloutPlan:
     break_any: bool
     break_all: bool
     contiguous: bool | None
-    set_truncated: bool
     out: TensorDictBase | None
     storing_device: torch.device | None
     policy_device: torch.device | None
@@ -80,7 +79,6 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
         break_any=bool(break_any),
         break_all=bool(break_all),
         contiguous=given["return_contiguous"],
-        set_truncated=bool(given["set_truncated"]),
         out=given["out"],
         storing_device=torch.device(storing) if storing is not None else None,
         policy_device=_policy_device(policy) if given["auto_cast_to_device"] else None,

@@ -50,7 +50,7 @@ class RowFrames:
         row = sum(self.rows.root[key].nbytes for key in self.observed)
         self._stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
         #: Done entries that each step may change. Others are False in a root, because rows that ended are reset.
-        self.flags_every_step = self.layout.done_keys if self.layout.flags_every_step else ()
+        self.changing_flags = self.layout.done_keys if self.layout.flags_every_step else ()
 
     def use(self, root: Arrays, following: Arrays, actions: Arrays) -> None:
         """Write frames to these arrays from now on.
@@ -62,14 +62,15 @@ class RowFrames:
                 primer makes it, holds the action instead.
         """
         rows, part = self.rows, self.part
-        written = [*(key for key, _, _ in self.layout.written), *self.flags_every_step]
-        #: Frame and row of what each step writes.
+        written = [*(key for key, _, _ in self.layout.written), *self.changing_flags]
+        #: For each entry that a step writes: its array in the frames and its array in the rows.
         self.copies = [(following[key], rows.next[key][part]) for key in written if key in following]
         self._flags = [(following[key], rows.next[key][part]) for key in self.layout.done_keys]
-        #: Of each entry that a root takes over from the step before: frames of root and next, rows of root and next.
+        #: For each entry that a root takes over from ``next`` of the step before: its arrays in the frames (root,
+        #: next) and in the rows (root, next).
         self.roots = [
             (root[key], following[key], rows.root[key][part], rows.next[key][part])
-            for key in (*self.observed, *self.flags_every_step)
+            for key in (*self.observed, *self.changing_flags)
             if key in root and key not in actions
         ]
         self.actions = actions
@@ -81,7 +82,7 @@ class RowFrames:
         self._filled = first + 1
 
     def grow(self) -> None:
-        """Get memory for more than ``capacity`` steps."""
+        """Get memory for more than ``capacity`` steps. A subclass that takes more steps defines it."""
         raise NotImplementedError
 
     def fill_roots(self, end: int) -> None:

@@ -313,7 +313,7 @@ class _BoundChain(BoundWriter):
     ) -> None:
         self.inner, self.progress = inner, progress
         self.rows, self.base_rows = rows
-        # A reset of the base clears those that both have.
+        # Done entries of the root that this chain must clear at a reset: the base clears the arrays that both share.
         base_done = {id(array) for array, _ in self.base_rows.done.values()}
         self._root_done = [array for array, _ in self.rows.done.values() if id(array) not in base_done]
         # Transforms that read entries of the base at the root would read those of the next episode.

@@ -153,7 +153,7 @@ class Pipeline:
         return after != self.base_specs.observation[key] or key in _declared(parts, "out_keys", "in_keys")
 
     def _plan_rows(self, base: EnvBase, parts: list[Transform], chain: list[Link]) -> tuple[RowPlan | None, str | None]:
-        """Return the plan for rows, or the reason if there is none."""
+        """Return the plan of the chain on rows, or why the chain cannot run on rows."""
         writer = self.base_writer
         if writer is None:
             return None, base.row_problem

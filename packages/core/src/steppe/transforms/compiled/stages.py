@@ -116,7 +116,7 @@ class _Kernel:
         self.steps, self.resets, self.by_torch = self._step is not None, self._reset is not None, by_torch
 
     def step(self, at: Sequence[int] | None) -> bool:
-        # It runs on all rows; those that the step excludes get their values back afterwards.
+        # The function runs on all rows. The chain restores the rows that the step leaves out.
         assert self._step is not None
         return bool(self._step())
 
