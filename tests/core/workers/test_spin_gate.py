@@ -1,4 +1,4 @@
-"""Looking for an answer before sleeping, only while that pays."""
+"""SpinGate polls for an answer before the process sleeps, as long as polling is faster."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def gate(clock: Clock) -> SpinGate:
     return gate
 
 
-def answers(gate: SpinGate, ready: Callable[[], bool], times: int) -> int:
-    """How many of some waits looked more than once, the rest having gone to sleep at once."""
-    looked = 0
-    for _ in range(times):
+def polls(gate: SpinGate, ready: Callable[[], bool], waits: int) -> int:
+    """Return how many of some waits poll; the others sleep at once."""
+    polled = 0
+    for _ in range(waits):
         calls = [0]
 
         def counted(calls: list[int] = calls) -> bool:
@@ -47,35 +47,46 @@ def answers(gate: SpinGate, ready: Callable[[], bool], times: int) -> int:
             return ready()
 
         gate.spin(counted)
-        looked += calls[0] > 1
-    return looked
+        polled += calls[0] > 1
+    return polled
 
 
-def test_what_comes_soon_is_found_every_time(gate: SpinGate) -> None:
-    found = iter([False, True] * 20)
+def test_every_wait_polls_while_answers_come_soon(gate: SpinGate) -> None:
+    ready = iter([False, True] * 20)
 
-    assert all(gate.spin(lambda: next(found)) for _ in range(20))
-
-
-def test_what_does_not_come_is_looked_for_less_and_less(gate: SpinGate) -> None:
-    # Looks 1, 3, 6, 11, 20, 37, 70, each twice as far from the last one.
-    assert answers(gate, lambda: False, 100) == 7
+    assert all(gate.spin(lambda: next(ready)) for _ in range(20))
 
 
-def test_a_look_that_lost_its_core_is_not_repeated_soon(gate: SpinGate, clock: Clock) -> None:
+def test_fewer_waits_poll_while_answers_are_late(gate: SpinGate) -> None:
+    # Waits 1, 2, 4, 8, 16, 32 and 64 poll, then every 64th.
+    assert polls(gate, lambda: False, 100) == 7
+    assert polls(gate, lambda: False, 640) == 10
+
+
+def test_a_late_answer_among_others_lets_no_wait_sleep(gate: SpinGate) -> None:
+    answered = 0
+    for wait in range(300):
+        ready = iter([False, True] if wait % 3 else [False] * 1000)
+        answered += gate.spin(lambda ready=ready: next(ready))  # type: ignore[misc]
+
+    assert answered == 200
+
+
+def test_the_next_waits_sleep_if_a_poll_has_lost_its_core(gate: SpinGate, clock: Clock) -> None:
     def held_up() -> bool:
         clock.nanoseconds += 1_000_000
         return False
 
-    assert answers(gate, held_up, 18) == 2
+    assert polls(gate, held_up, 18) == 2  # waits 1 and 18: 16 waits between them sleep
+    assert polls(gate, held_up, 64) == 0
 
 
-def test_looking_pays_again_after_it_has_found_something(gate: SpinGate) -> None:
-    answers(gate, lambda: False, 6)
-    found = iter([False, True] * 100)
+def test_waits_poll_again_after_an_answer(gate: SpinGate) -> None:
+    polls(gate, lambda: False, 6)
+    ready = iter([False, True] * 100)
 
-    assert answers(gate, lambda: next(found), 40) > 25
+    assert polls(gate, lambda: next(ready), 40) == 38  # one wait sleeps, one answer is there at once
 
 
-def test_nobody_looks_where_processes_are_many_more_than_cores() -> None:
+def test_no_wait_polls_with_more_processes_than_cores() -> None:
     assert not SpinGate(usable_cores() + 2).enabled
