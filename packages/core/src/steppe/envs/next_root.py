@@ -24,7 +24,7 @@ from torch import Tensor
 
 from steppe.envs.data_types import Array, Key
 from steppe.specs import as_path
-from steppe.storage import build_alike, build_td, copy_names, entries, parts_of
+from steppe.storage import build_alike, build_td, copy_names, copy_rows, entries, parts_of
 
 __all__ = ["FlatRoots", "StepPlan", "begun", "put_next", "step_mdp", "write_begun"]
 
@@ -32,9 +32,6 @@ __all__ = ["FlatRoots", "StepPlan", "begun", "put_next", "step_mdp", "write_begu
 # Values that are shared with the data of the step before, not copied: they are replaced, never written to.
 _LEAVES = frozenset((Tensor, NonTensorData, NonTensorStack))
 _from_numpy = torch.from_numpy
-
-#: Up to this many rows are copied one by one: indexing with a list costs more.
-_ONE_BY_ONE = 4
 
 #: Keys by level: an empty dict stands for the whole entry of that name.
 _Tree: TypeAlias = "dict[str, _Tree]"
@@ -355,11 +352,7 @@ def begun(columns: Sequence[tuple[Any, Array, Array | None]], rows: list[int]) -
     out = {}
     for key, first, others in columns:
         whole = np.zeros(first.shape, first.dtype) if others is None else others.copy()
-        if len(rows) > _ONE_BY_ONE:
-            whole[rows] = first[rows]
-        else:
-            for row in rows:
-                whole[row] = first[row]
+        copy_rows(whole, first, rows)
         out[key] = _from_numpy(whole)
     return out
 

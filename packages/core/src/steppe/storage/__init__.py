@@ -12,6 +12,7 @@ from steppe.storage.build import (
     name_dims,
     parts_of,
 )
+from steppe.storage.few_rows import clear_rows, copy_rows
 from steppe.storage.large_arrays import LARGE, large_array
 from steppe.storage.layout import Field, Layout, split_loose, storage_problem
 from steppe.storage.set_array import TOLIST_LIMIT, set_array
@@ -28,7 +29,9 @@ __all__ = [
     "TensorDictBuilder",
     "build_alike",
     "build_td",
+    "clear_rows",
     "copy_names",
+    "copy_rows",
     "entries",
     "has_plain_call",
     "large_array",

@@ -8,7 +8,7 @@ from steppe.envs.array.row_layout import RowLayout, layout_problem
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
 from steppe.envs.array.row_writer import BoundWriter, EnvInfos, EnvRows, RowWriter, writer_of_one
-from steppe.envs.array.rows import Arrays, Ended, Progress, Rows, clear_rows
+from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
 
 __all__ = [
     "ActionCodec",
@@ -24,7 +24,6 @@ __all__ = [
     "RowSteps",
     "RowWriter",
     "Rows",
-    "clear_rows",
     "layout_problem",
     "row_steps_of",
     "writer_of_one",

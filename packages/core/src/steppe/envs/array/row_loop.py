@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from steppe.envs.array.row_writer import RowWriter
 from steppe.envs.array.rows import Progress, Rows
+from steppe.storage import copy_rows
 
 __all__ = ["Loop"]
 
@@ -47,6 +48,6 @@ class Loop:
                 root[...] = following
             return
         for root, following in self._carried:
-            kept = root[began]
+            first = root.copy()
             root[...] = following
-            root[began] = kept
+            copy_rows(root, first, began)

@@ -12,17 +12,15 @@ from tensordict import TensorDict
 from steppe.envs.array.row_layout import RowLayout, fields_of
 from steppe.envs.data_types import Array, Flags, Key
 from steppe.errors import NotSupported, SpecError
+from steppe.storage import clear_rows
 
-__all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows", "clear_rows"]
+__all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]
 
 #: Values by key, one for each row: ``[n, *shape]``.
 Arrays = Mapping[Key, Array]
 
 #: The rows whose episode ended in a step: row, terminated, truncated.
 Ended = list[tuple[int, bool, bool]]
-
-#: Up to this many rows are written faster in a Python loop than with one index array.
-_ROW_LOOP_LIMIT = 8
 
 
 class Rows:
@@ -124,17 +122,8 @@ class Rows:
 
     def begin(self, at: Sequence[int]) -> None:
         """Set the done entries of the root to False in rows that were reset."""
-        clear_rows(self._root_done, at)
-
-
-def clear_rows(flags: list[Array], at: Sequence[int]) -> None:
-    """Set flags ``[n, *shape]`` to False in some rows."""
-    for array in flags:
-        if len(at) > _ROW_LOOP_LIMIT:
-            array[list(at)] = False
-            continue
-        for row in at:
-            array[row] = False
+        for flags in self._root_done:
+            clear_rows(flags, at)
 
 
 class OutRow(dict[Key, Array]):

@@ -11,6 +11,7 @@ from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.rows import Arrays, Ended
 from steppe.envs.data_types import Key
 from steppe.envs.rollout.random_actions import CHUNK
+from steppe.storage import copy_rows
 from steppe.workers import InUse
 
 __all__ = ["RowFrames", "TakeActions"]
@@ -113,7 +114,7 @@ class RowFrames:
         for array, _, start, following in self.roots:
             if self.size:
                 array[t] = following
-                array[t][began] = start[began]
+                copy_rows(array[t], start, began)
             else:
                 array[t] = start
         self._filled = t + 1

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.envs import BoundWriter, Ended, EnvInfos, EnvRows, Progress, RowLayout, Rows, RowWriter, clear_rows
+from steppe.envs import BoundWriter, Ended, EnvInfos, EnvRows, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
-from steppe.storage import build_td
+from steppe.storage import build_td, clear_rows, copy_rows
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.repeated import Repeated
 from steppe.transforms.compiled.row_blocks import InBlocks, blocks_of, part_in_blocks
@@ -284,7 +284,7 @@ class _Copied(BoundWriter):
 
     def _copy_root(self, rows: list[int]) -> None:
         for copy, original in self._root:
-            copy[rows] = original[rows]
+            copy_rows(copy, original, rows)
 
 
 class _BoundChain(BoundWriter):
@@ -431,7 +431,8 @@ class _BoundChain(BoundWriter):
 
     def _begin(self, at: Sequence[int]) -> None:
         """Transform the root of rows that were reset."""
-        clear_rows(self._root_done, at)
+        for flags in self._root_done:
+            clear_rows(flags, at)
         if not self._by_torch:
             self._run_resets(at)
             return
