@@ -50,7 +50,6 @@ class RowRun(RowFrames):
         super().__init__(self.steps.loop, env.batch_size, type(env).__name__)
         self.frames, self.capacity, self.device = frames, frames.steps, env.device
         rows, part = self.rows, self.part
-        self._following = [_from_numpy(rows.next[key[1]][part]) for key in frames.next_keys]
         # Rows that have ended are reset at once, so the done entries of a root are False, unless the environment writes
         # them in every step.
         done = [] if self.layout.flags_every_step else list(self.layout.done_keys)
@@ -62,6 +61,11 @@ class RowRun(RowFrames):
         actions = {key: arrays[key] for key in self.layout.action_keys}
         self.use({key: arrays[key] for key in frames.root_keys}, following, actions)
         self._cleared = [arrays[key] for name in done for key in (name, below_next(name))]
+
+    def _clear(self, first: int) -> None:
+        """Set done entries to False from step ``first`` on: only steps in which rows end write them."""
+        for array in self._cleared:
+            array[first:] = False
 
     @exclusive("collecting a batch")
     def with_policy(
@@ -82,15 +86,19 @@ class RowRun(RowFrames):
         Returns:
             How many steps the batch has, and the root of the next one.
         """
-        advance, frames, following = self.steps.advance, self.frames, self._following
+        advance, write_root, copies = self.steps.advance, self.frames.write_root, self.copies
+        self._clear(first)
         level: dict[Any, Any] = dict(root.items())
-        for step in range(first, frames.steps):
+        for step in range(first, self.frames.steps):
             root = build_td({**level, **self._false}, self.size, self.device)
             root = with_written(root, act(root))
             ended = advance(root)
-            frames.write_values(step, root, following)
+            write_root(step, root)
+            for array, written in copies:
+                array[step] = written
             level = dict(entries(root))
             if ended:
+                self.write_end(step, ended)
                 level.update(self.steps.first_data(ended))
             else:
                 for name, after in self._moved:
@@ -104,8 +112,7 @@ class RowRun(RowFrames):
         self, actions: RandomActions, root: TensorDictBase, first: int, stopped: Callable[[], bool] | None = None
     ) -> tuple[int, TensorDictBase]:
         """Step the environment with random actions, sampled in blocks; see :meth:`with_policy`."""
-        for array in self._cleared:
-            array[first:] = False
+        self._clear(first)
         for key in (*self.observed, *self.layout.done_keys):
             self.rows.root[key][self.part] = root.get(key).numpy()
         self.begin(first)

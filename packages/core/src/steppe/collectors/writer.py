@@ -67,7 +67,7 @@ def _leaves(
 
 
 class FrameWriter:
-    """Writes frames to memory ``[*B, T]``, from a TensorDict for each step or from values.
+    """Writes frames to memory ``[*B, T]``, from TensorDicts; steps on rows write ``next`` to ``arrays`` themselves.
 
     Attributes:
         td: all frames as one TensorDict of views.
@@ -130,7 +130,7 @@ class FrameWriter:
         views, values = self._step_views(step), self._values(frame)
         for target, source in zip(views, values, strict=True):
             if target.shape != source.shape:
-                raise self._changed(frame)
+                raise self._changed(frame, self._order)
         _copy(views, values)
 
     def _values(self, frame: TensorDictBase) -> list[Any]:
@@ -146,27 +146,24 @@ class FrameWriter:
                     except KeyError:
                         pass
         if {key for key, _ in _leaves(frame, self._declared)} != set(self._order):
-            raise self._changed(frame)
+            raise self._changed(frame, self._order)
         return [frame.get(key) for key in self._order]
 
-    def write_values(self, step: int, root: TensorDictBase, following: list[torch.Tensor]) -> None:
-        """Copy the data of one step whose root and ``next`` are not in one TensorDict.
+    def write_root(self, step: int, root: TensorDictBase) -> None:
+        """Copy the root of one step, whose ``next`` is written to ``arrays``; entries not in ``root_keys`` are private.
 
-        Args:
-            step: its index.
-            root: the entries of the root; others must be private.
-            following: the values of ``next_keys``.
+        Raises:
+            SpecError: its entries or shapes differ from those of the first step.
         """
-        views, level = self._step_views(step), entries(root) if type(root) is TensorDict else root
-        values: list[Any] = [level.get(key) for key in self.root_keys]
-        for target, source in zip(views, values, strict=False):
+        keys = self.root_keys
+        views, level = self._step_views(step)[: len(keys)], entries(root) if type(root) is TensorDict else root
+        values: list[Any] = [level.get(key) for key in keys]
+        for target, source in zip(views, values, strict=True):
             if source is None or target.shape != source.shape:
-                raise self._changed(root, following)
-        if len(level.keys()) != len(values) and {key for key, _ in _leaves(root, self._declared)} != set(
-            self.root_keys
-        ):
-            raise self._changed(root, following)
-        _copy(views, values + following)
+                raise self._changed(root, keys)
+        if len(level.keys()) != len(keys) and {key for key, _ in _leaves(root, self._declared)} != set(keys):
+            raise self._changed(root, keys)
+        _copy(views, values)
 
     def _step_views(self, step: int) -> list[torch.Tensor]:
         first = step - step % self._window
@@ -176,15 +173,11 @@ class FrameWriter:
             self._views, self._first_view = [list(row) for row in zip(*columns, strict=True)], first
         return self._views[step - first]
 
-    def _changed(self, frame: TensorDictBase, following: list[torch.Tensor] | None = None) -> SpecError:
-        if following is not None:
-            frame = frame.copy()
-            for key, value in zip(self.next_keys, following, strict=True):
-                frame.set(key, value)
+    def _changed(self, frame: TensorDictBase, expected: list[Any]) -> SpecError:
         keys = {key for key, _ in _leaves(frame, self._declared)}
-        problems = [f"{key!r} is missing" for key in self._order if key not in keys]
-        problems += [f"{key!r} is new" for key in sorted(keys - set(self._order), key=str)]
-        for key, view in zip(self._order, self._step_views(0), strict=True):
+        problems = [f"{key!r} is missing" for key in expected if key not in keys]
+        problems += [f"{key!r} is new" for key in sorted(keys - set(expected), key=str)]
+        for key, view in zip(expected, self._step_views(0), strict=False):
             found = frame.get(key, None)
             if found is not None and found.shape != view.shape:
                 problems.append(f"{key!r} had shape {tuple(view.shape)} and now has {tuple(found.shape)}")
