@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from steppe.registry import PluginRecord, current
 from steppe.versions import library_version
 
-__all__ = ["load", "loaded_since", "modules_of_caller", "unsafe_roots"]
+__all__ = ["load", "load_plugins", "loaded_since", "modules_of_caller", "unsafe_roots"]
 
 #: Packages that the fork server always imports.
 _LOADED = frozenset({"steppe", "torch", "tensordict"})
@@ -67,14 +67,18 @@ def unsafe_roots(names: Collection[str]) -> set[str]:
 
 
 def load(names: Sequence[str]) -> None:
-    """Import modules, and load the plugins among them. Errors are ignored here: the workers will raise them again."""
+    """Import modules. Errors are ignored here: the workers will raise them again."""
     for name in names:
         try:
             importlib.import_module(name)
         except Exception:
             continue
+
+
+def load_plugins() -> None:
+    """Load the plugins whose modules are imported, and read the versions of their libraries, as workers would do."""
     for record in current().found():
-        if record.module in names:
+        if record.module in sys.modules:
             try:
                 current().plugins.load(record)
                 for need in record.needs:

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
-from steppe.registry import current
 from steppe.systems import name_process
 from steppe.versions import library_version
 from steppe.workers.channel import Connection, Gone, forget_others
 from steppe.workers.process_settings import ProcessSettings
 from steppe.workers.start.caller_modules import ImportResult, import_modules
 from steppe.workers.start.entry import begin
-from steppe.workers.start.preload import load, modules_of_caller
+from steppe.workers.start.preload import load, load_plugins, modules_of_caller
 
 __all__ = ["serve"]
 
@@ -207,8 +206,8 @@ def _serve_with_modules(connection: Connection, names: list[str], settings: Proc
 
 
 def _settle() -> None:
-    """Read the plugins' metadata, and freeze the garbage collector: its writes would copy pages in each worker."""
-    current().found()
+    """Load plugins, and freeze the garbage collector: its writes would copy pages in each worker."""
+    load_plugins()
     library_version("torch")  # imports the modules that every version check needs
     gc.collect()
     gc.freeze()
