@@ -19,13 +19,13 @@ pytestmark = pytest.mark.timeout(120)
 CONSUMER = """
 import os, time
 import numpy as np
-from steppe.workers import ItemError
+from steppe.workers import ItemError, Service
 
 def squares(worker, scale):
     worker.say(("ready", worker.index))
     worker.serve(Squares(worker.index, scale))
 
-class Squares:
+class Squares(Service):
     def __init__(self, index, scale):
         self.index, self.scale = index, scale
 

@@ -15,7 +15,7 @@ from steppe.collectors.shared_weights import SharedWeights, fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.collectors.writer import Key
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import ControlBlock, ItemError, Worker
+from steppe.workers import ControlBlock, ItemError, Service, Worker
 
 __all__ = ["WorkerLink", "serve"]
 
@@ -33,8 +33,8 @@ def serve(worker: Worker, task: WorkerTask) -> None:
         service.collector.shutdown(raise_on_error=False)
 
 
-class WorkerLink:
-    """A :class:`~steppe.workers.Service` with one collector, which steppe-agents gives the requests of the caller to.
+class WorkerLink(Service):
+    """Answers the caller with one collector, to which steppe-agents gives the requests of the caller.
 
     Attributes:
         collector: the collector of this worker.
@@ -108,10 +108,6 @@ class WorkerLink:
             return getattr(self, f"_{kind}")(*given)
         except Exception as error:
             raise ItemError(self.worker.index, doing) from error
-
-    def order(self, order: int, argument: int) -> int:
-        """Do nothing: the caller sends messages, because a batch takes much longer than a message."""
-        return 0
 
     @property
     def index(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, Protocol, cast
+from typing import Any
 
 import cloudpickle
 import torch
@@ -30,24 +30,24 @@ from steppe.workers.start.preload import loaded_since
 __all__ = ["Service", "Worker", "work"]
 
 
-class Service(Protocol):
-    """The object with which a worker answers its caller."""
+class Service:
+    """The object with which a worker answers its caller. Subclasses define the methods that their caller uses."""
 
     def call(self, message: Any) -> object:
-        """Answer a message."""
+        """Answer a message of ``Pool.call`` or ``Pool.ask``."""
+        raise NotImplementedError(f"{type(self).__name__} does not define call(message).")
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Take over shared memory: the flags, and what the caller sent with ``Pool.share``."""
-
-    def order(self, order: int, argument: int) -> int:
-        """Carry out an order; returns a number for the caller."""
-
-
-class _Taking(Protocol):
-    """A service to which the caller sends descriptors with ``Pool.hand``."""
+        raise NotImplementedError(f"{type(self).__name__} does not define share(worker, control, message, fds).")
 
     def take(self, message: Any, fds: list[int]) -> None:
-        """Take over descriptors of the caller."""
+        """Take over descriptors that the caller sent with ``Pool.hand``."""
+        raise NotImplementedError(f"{type(self).__name__} does not define take(message, fds).")
+
+    def order(self, order: int, argument: int) -> int:
+        """Carry out an order of ``Pool.order`` or ``Pool.round``; returns a number for the caller."""
+        raise NotImplementedError(f"{type(self).__name__} does not define order(order, argument).")
 
 
 class Worker:
@@ -163,7 +163,7 @@ class Worker:
                 service.share(self, self._control, shared, fds[1:])
                 self.say(None)
             elif kind == "hand":
-                cast(_Taking, service).take(content, fds)
+                service.take(content, fds)
                 self.say(None)
             else:
                 self.say(service.call(content))

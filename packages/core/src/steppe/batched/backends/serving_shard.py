@@ -14,7 +14,7 @@ from steppe.batched.operations import ask_rows, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import ControlBlock, Worker
+from steppe.workers import ControlBlock, Service, Worker
 
 __all__ = ["ENTRY", "ShardFactories", "ShardService", "serve"]
 
@@ -44,8 +44,8 @@ def serve(worker: Worker, shard: ShardFactories) -> None:
                 continue
 
 
-class ShardService:
-    """Serves the commands of a batch; see :class:`~steppe.workers.Service`."""
+class ShardService(Service):
+    """Serves the commands of a batch."""
 
     def __init__(self, envs: list[Any], first_row: int) -> None:
         self.first_row = first_row
