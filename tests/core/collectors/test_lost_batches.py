@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tensordict import TensorDictBase
 import steppe.collectors
 from steppe import Collector, EnvBase, MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
 from steppe.collectors import whole_trajectories
+from steppe.collectors.delivery import Delivery
 from steppe.collectors.whole_trajectories import WholeTrajectories
 from steppe.envs import done_groups
 from steppe_testing import ArrayCountingEnv, CountingEnv
@@ -200,6 +202,28 @@ def test_a_batch_that_postproc_refuses_ends_its_trajectories() -> None:
             found += [next(collector) for _ in range(4)]
         assert_no_gap(found, [])
         assert found[1]["observation"][..., 0, :].eq(0).all()
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_batch_lost_as_it_is_handed_over_leaves_no_gap(workers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_over, calls = Delivery.hand_over, []
+
+    def interrupted(self: Delivery) -> TensorDictBase | None:
+        batch = hand_over(self)
+        calls.append(batch)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return batch
+
+    monkeypatch.setattr(Delivery, "hand_over", interrupted)
+    kind: Any = MultiSyncDataCollector if workers else Collector
+    factory: Any = partial(ArrayCountingEnv, 30)
+    with kind([factory] if workers else factory, frames_per_batch=8) as collector:
+        found = [next(collector)]
+        with pytest.raises(KeyboardInterrupt):
+            next(collector)
+        found += [next(collector) for _ in range(3)]
+    assert_no_gap(found, [])
 
 
 @pytest.mark.slow

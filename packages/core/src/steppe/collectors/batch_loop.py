@@ -101,7 +101,13 @@ class BatchLoop(RequestForm, DataCollectorBase):
                 self._delivery.batch, self.backend.batch_lost = None, True
                 raise
             if there:
-                return self._delivery.hand_over()
+                try:
+                    return self._delivery.hand_over()
+                except BaseException:
+                    # Ctrl-C has come before the caller got the batch: the next one must not continue its episodes.
+                    if self.replay_buffer is None and self._delivery.batch is None:
+                        self.backend.batch_lost = True
+                    raise
 
     def _take_batch(self) -> None:
         """Collect a batch, count it, and give it to the delivery."""
