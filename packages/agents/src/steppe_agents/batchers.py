@@ -26,7 +26,8 @@ class _Batching:
     @property
     def n_envs(self) -> int:
         """The number of environments of all workers."""
-        return self._collector.n_lanes
+        n: int = self._collector.n_lanes
+        return n
 
     def get(self, blocking: bool = True) -> Trajectories | None:
         """Return the result of the last ``execute``.
@@ -187,4 +188,5 @@ class Batcher(_OverWorkers):
     @property
     def n_still_running(self) -> int:
         """The number of episodes that have not ended."""
-        return self._collector.n_live
+        n: int = self._collector.n_live
+        return n

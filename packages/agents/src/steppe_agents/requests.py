@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from steppe.collectors import OWN_ENV, Collector, LocalBackend, WorkerLink, WorkersBackend
 from steppe.errors import InfoError, SpecError, StateError
 from steppe.specs import Composite
+from steppe.workers import exclusive
 from steppe_agents.agent_infos import Infos, agent_infos, as_infos, check_infos
 from steppe_agents.job import Job
 from steppe_agents.runners import LocalRunner, Runner
@@ -28,6 +29,8 @@ _NO_END = 2**62
 
 class Requests:
     """The requests of a collector, which runs one job at a time.
+
+    The collector has these methods too: ``collector.execute`` is ``collector.requests.execute``.
 
     Args:
         collector: any collector of steppe.
@@ -89,10 +92,36 @@ class Requests:
         if self._running:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
 
+    @exclusive("execute")
     def execute(
-        self, n_episodes: int | None, agent_info: Infos | None, env_info: Infos | None, n_steps: int | None
+        self,
+        n_episodes: int | None = None,
+        *,
+        agent_info: Infos | None = None,
+        env_info: Infos | None = None,
+        n_steps: int | None = None,
     ) -> Job | None:
-        """See :meth:`steppe.Collector.execute`."""
+        """Start a request, and return at once.
+
+        Worker processes work on it while the caller does something else. A collector in this process works on it in
+        ``get`` and ``job.done()``. Row i of the result answers row i of the request: the agent got ``agent_info[i]``,
+        and the environment ``env_info[i]`` at its reset. When the row of a lane has ended, the lane takes the next row.
+
+        Args:
+            n_episodes: how many whole episodes, if no info has a row for each.
+            agent_info: a TensorDict ``[*R]``, or a dict of values ``[R, ...]``.
+            env_info: likewise. ``[A, 1]`` agents and ``[1, E]`` environments are the table ``[A, E]``.
+            n_steps: instead of episodes, a slice: the next steps of all lanes that are live (all of them after
+                ``reset_lanes``). ``agent_info`` then has a row for each lane, and holds from now on.
+
+        Returns:
+            The job; None if no lane is live.
+
+        Raises:
+            StateError: a job is running, or lanes are in the middle of episodes.
+            InfoError: an info lacks an entry, or has an unknown one.
+            SpecError: numbers of rows, shapes or dtypes do not fit.
+        """
         self._check_idle()
         if n_steps is not None:
             return self._slice(n_episodes, agent_info, env_info, n_steps)
@@ -122,7 +151,7 @@ class Requests:
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 1:
             raise SpecError(f"n_steps is a whole number >= 1, found {n_steps!r}.")
         if not self._in_slices:
-            self.reset(agent_info, None)
+            self.reset_lanes(agent_info=agent_info)
             agent_info = None
         self._begin_anew_if_used()
         infos = (
@@ -175,16 +204,26 @@ class Requests:
         self._in_slices = False
         self.runner.forget()
 
-    def reset(self, agent_info: Infos | None, env_info: Infos | None) -> None:
-        """See :meth:`steppe.Collector.reset_lanes`."""
+    @exclusive("reset_lanes")
+    def reset_lanes(self, *, agent_info: Infos | None = None, env_info: Infos | None = None) -> None:
+        """Begin an episode in every lane, for slices: ``execute(n_steps=...)``.
+
+        Args:
+            agent_info, env_info: one row for each lane, or one for all.
+        """
         self._check_idle()
         agents = self._of_lanes(agent_infos(self._declarations, agent_info, "The reset"), "agent_info")
         envs = self._of_lanes(self._env_infos(env_info), "env_info")
         self.runner.reset(agents, envs)
         self._in_slices = True
 
+    @exclusive("finish")
     def finish(self) -> Job | None:
-        """See :meth:`steppe.Collector.finish`."""
+        """Start a slice that ends with the episodes of the lanes that are live. ``get`` fetches it.
+
+        Returns:
+            The job; None if no lane is live.
+        """
         self._check_idle()
         self._begin_anew_if_used()
         rows = self.runner.n_live
@@ -194,21 +233,37 @@ class Requests:
         self._last = None
         return self._start(Segment(None, _NO_END, None, None, finishes=True), rows, torch.Size([rows]))
 
+    @exclusive("drop")
     def drop(self) -> None:
-        """End all lanes, cancel the job, and drop their data."""
+        """End the lanes that are live, and the job that is running, without their data."""
         if self._running and self.job is not None:
             self.job.cancel()
         self._running, self._in_slices = False, False
         self.runner.drop()
 
+    @exclusive("reexecute")
     def reexecute(self) -> Job | None:
-        """Repeat the last request."""
+        """Start the last request again, with new random numbers.
+
+        Raises:
+            StateError: there was no request.
+        """
         if self._last is None:
             raise StateError("There is no request to run again: execute() comes before reexecute().")
         return self._last()
 
-    def get(self, blocking: bool, timeout: float | None, partial: bool) -> Trajectories | None:
-        """See :meth:`steppe.Collector.get`."""
+    @exclusive("get")
+    def get(self, blocking: bool = True, timeout: float | None = None, partial: bool = False) -> Trajectories | None:
+        """Fetch the result of the last request.
+
+        Args:
+            blocking: wait for it. False returns None if a row has not ended.
+            timeout: seconds to wait at most; the job goes on after a ``TimeoutError``.
+            partial: return the rows that have ended since the last call, each once, or None; never wait.
+
+        Returns:
+            Rows in request order; None if there was no job.
+        """
         job = self.job
         if job is None:
             return None
