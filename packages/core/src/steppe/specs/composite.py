@@ -14,6 +14,7 @@ from steppe.errors import SpecError
 from . import shapes
 from .base import DeviceLike, Spec
 from .composite_data import CompositeData
+from .composite_entries import NOTHING
 from .foreign_specs import conversion_hint
 from .keys import as_path, is_key
 from .nontensor import NonTensor
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Composite", "listing"]
-
-# Default arguments that mean: raise an error, and: the entry is missing.
-_NOTHING = object()
-_MISSING = object()
 
 
 class Composite(CompositeData):
@@ -224,7 +221,7 @@ class Composite(CompositeData):
             )
         self.set(key, spec)
 
-    def pop(self, key: NestedKey, default: object = _NOTHING) -> Any:
+    def pop(self, key: NestedKey, default: object = NOTHING) -> Any:
         """Remove the entry at a key, in place, and return it.
 
         Raises:
@@ -235,7 +232,7 @@ class Composite(CompositeData):
         self._check_unlocked(f"remove {key!r}")
         holder = self.get(tuple(path), None) if path else self
         if not isinstance(holder, Composite) or last not in holder._children:
-            if default is not _NOTHING:
+            if default is not NOTHING:
                 return default
             raise KeyError(self._not_found(key))
         holder._check_unlocked(f"remove {key!r}")
@@ -268,8 +265,8 @@ class Composite(CompositeData):
         """
         out = self._without_entries()
         for key in keys:
-            spec = self.get(key) if strict else self.get(key, _MISSING)
-            if spec is not _MISSING:
+            if strict or key in self:
+                spec = self.get(key)
                 out.set(key, spec.clone(recurse=False) if isinstance(spec, Composite) else spec)
         return out
 

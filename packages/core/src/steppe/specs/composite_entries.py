@@ -12,11 +12,10 @@ from tensordict import NestedKey
 from .base import Spec
 from .keys import IsLeaf, SpecKeys, as_path, is_key
 
-__all__ = ["CompositeEntries"]
+__all__ = ["NOTHING", "CompositeEntries"]
 
-# Default arguments that mean: raise an error, and: the entry is missing.
-_NOTHING = object()
-_MISSING = object()
+NOTHING = object()
+"""Default argument that means: raise an error."""
 
 
 class CompositeEntries(Spec):
@@ -94,7 +93,7 @@ class CompositeEntries(Spec):
         """Return the specs, chosen as :meth:`keys` does."""
         return [child for _, child in self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only)]
 
-    def get(self, key: NestedKey, default: object = _NOTHING) -> Any:
+    def get(self, key: NestedKey, default: object = NOTHING) -> Any:
         """Return the entry at a name or a tuple of names.
 
         Raises:
@@ -104,7 +103,7 @@ class CompositeEntries(Spec):
         path = as_path(key)
         for name in path:
             if not isinstance(spec, CompositeEntries) or name not in spec._children:
-                if default is not _NOTHING:
+                if default is not NOTHING:
                     return default
                 raise KeyError(self._not_found(key))
             spec = spec._children[name]
@@ -117,7 +116,7 @@ class CompositeEntries(Spec):
         return f"There is no entry {key!r} in this {type(self).__name__}. It has {list(known.values())}.{hint}"
 
     def __contains__(self, key: object) -> bool:
-        return is_key(key) and self.get(key, _MISSING) is not _MISSING
+        return is_key(key) and self.get(key, self) is not self
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._children)

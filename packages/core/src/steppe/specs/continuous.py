@@ -201,19 +201,12 @@ class Bounded(_Numbers):
         Raises:
             SpecError: the bounds differ along that dimension.
         """
-        # Counted from the back, because bounds broadcast from there.
         at = shapes.normal_dim(dim, self.ndim, what="Bounded") - self.ndim
-        bounds = []
-        for bound in self._edges():
-            if bound.ndim < -at:
-                bounds.append(bound)
-                continue
-            one = bound.narrow(at, 0, min(1, bound.shape[at]))
-            if not bool((bound == one).all()):
-                raise SpecError(f"Bounded: the bounds differ along dimension {dim}, so its size cannot be dynamic.")
-            bounds.append(one)
+        low, high = (shapes.param_along(bound, at) for bound in self._edges())
+        if low is None or high is None:
+            raise SpecError(f"Bounded: the bounds differ along dimension {dim}, so its size cannot be dynamic.")
         super().make_neg_dim(dim)
-        self._box = ContinuousBox(bounds[0], bounds[1], shape=self._shape)
+        self._box = ContinuousBox(low, high, shape=self._shape)
         return self
 
     def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:

@@ -9,10 +9,13 @@ import torch
 
 from steppe.errors import SpecError
 
-__all__ = ["CPU", "DTypeLike", "numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
+__all__ = ["CPU", "UNSIGNED", "DTypeLike", "numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
 
 CPU: Final = torch.device("cpu")
 """Device of new data for specs without a device, independent of ``torch.set_default_device``."""
+
+UNSIGNED: Final = (torch.uint16, torch.uint32, torch.uint64)
+"""Integers that torch cannot draw, and cannot compare on all devices and in all versions."""
 
 DTypeLike: TypeAlias = "torch.dtype | np.dtype | type | str | None"
 """What names a dtype: a torch dtype, or anything that ``numpy.dtype`` understands; None is a default."""

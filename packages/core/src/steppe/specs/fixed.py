@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack
 
@@ -33,28 +32,29 @@ class Fixed(NonTensor):
     def __init__(self, datum: object) -> None:
         wrapped = datum if isinstance(datum, (NonTensorData, NonTensorStack)) else NonTensorData(datum)
         super().__init__(wrapped.batch_size, wrapped.device)
-        # An array of objects, to which shape operations apply. A repeated value is stored once and broadcast.
-        self._values: Any = np.empty(() if isinstance(wrapped, NonTensorData) else wrapped.batch_size, dtype=object)
-        if isinstance(wrapped, NonTensorData):
-            self._values[()] = wrapped.data
-        else:
-            for at, value in zip(np.ndindex(self._values.shape), flat_values(wrapped), strict=True):
-                self._values[at] = value
-        self._values = np.broadcast_to(self._values, self._shape)
+        # The different values, and which of them each element is: a scalar if all are one value. Shape operations apply
+        # to it, as to the parameters of other specs.
+        self._values = [wrapped.data] if isinstance(wrapped, NonTensorData) else flat_values(wrapped)
+        places = torch.arange(len(self._values), device=CPU)
+        self._place = places.squeeze(0) if len(places) == 1 else places.view(self._shape)
 
     @property
     def example_data(self) -> Any:
         """The value, or nested lists of the values."""
-        return self._values.flat[0] if self._is_repeated() else self._values.tolist()
+        return self._listed(torch.Size(()) if self._place.ndim == 0 else shapes.static(self._shape))
 
-    def _is_repeated(self) -> bool:
-        return bool(self._values.size) and (self._values.size == 1 or not any(self._values.strides))
+    def _listed(self, shape: torch.Size) -> Any:
+        def values(places: Any) -> Any:
+            return [values(part) for part in places] if isinstance(places, list) else self._values[places]
+
+        return values(self._place.expand(shape).tolist())
 
     def _filled(self, lead: torch.Size, value: int) -> object:
-        if self._is_repeated() or not self._values.size:
-            datum = self._values.flat[0] if self._values.size else None
-            return NonTensorData(datum, batch_size=(*lead, *self._values.shape), device=self._device)
-        return NonTensorStack.from_list(np.broadcast_to(self._values, (*lead, *self._values.shape)).tolist())
+        size = torch.Size((*lead, *shapes.static(self._shape)))
+        if self._place.ndim and self._place.numel():
+            return NonTensorStack.from_list(self._listed(size))
+        datum = None if self._place.ndim else self._values[int(self._place)]
+        return NonTensorData(datum, batch_size=size, device=self._device)
 
     def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         faults = list(super()._faults(val, key, rows, exact))
@@ -62,30 +62,24 @@ class Fixed(NonTensor):
         if faults:
             return
         values = flat_values(val)
-        size = self._values.size
+        expected = self._flat()
+        size = len(expected)
         if size and any(
-            not same_data(value, self._values.flat[i % size if len(values) >= size else 0])
-            for i, value in enumerate(values)
+            not same_data(value, expected[i % size if len(values) >= size else 0]) for i, value in enumerate(values)
         ):
             yield f"{named(key, self)}: expected {self.example_data!r}, found {self.to_numpy(val)!r}."
 
+    def _flat(self) -> list[object]:
+        return [self._values[place] for place in self._place.expand(shapes.static(self._shape)).flatten().tolist()]
+
     def _change(self, change: Change) -> Spec:
-        shape = shapes.shape_after(self._shape, change)
-        numbers = torch.arange(self._values.size, device=CPU).view(shapes.static(self._shape))
-        if self._is_repeated():
-            return self._with(
-                _shape=shape, _values=np.broadcast_to(self._values.flat[:1].reshape(()), shapes.static(shape))
-            )
-        at = shapes.change_param(numbers, self._shape, change).expand(shapes.static(shape))
-        values = np.empty(at.shape, dtype=object)
-        for place, number in zip(np.ndindex(values.shape), at.flatten().tolist(), strict=True):
-            values[place] = self._values.flat[number]
-        return self._with(_shape=shape, _values=values)
+        place = shapes.change_param(self._place, self._shape, change)
+        return self._with(_shape=shapes.shape_after(self._shape, change), _place=place)
 
     def _resize(self, shape: torch.Size) -> None:
         try:
-            self._values = np.broadcast_to(self._values, shapes.static(shape))
-        except ValueError:
+            self._place.expand(shapes.static(shape))
+        except RuntimeError:
             raise SpecError(f"{self!r}: the values do not broadcast to the shape {tuple(shape)}.") from None
         super()._resize(shape)
 
@@ -95,11 +89,10 @@ class Fixed(NonTensor):
         Raises:
             SpecError: the values differ along that dimension.
         """
-        at = shapes.normal_dim(dim, self.ndim, what="NonTensor")
-        if not self._is_repeated() and self._shape[at] != 1:
+        place = shapes.param_along(self._place, shapes.normal_dim(dim, self.ndim, what="NonTensor") - self.ndim)
+        if place is None:
             raise SpecError(f"The values of {self!r} differ along dimension {dim}, so its size cannot be dynamic.")
-        if self._values.size:
-            self._values = np.take(self._values, [0], axis=at)
+        self._place = place
         return super().make_neg_dim(dim)
 
     def __eq__(self, other: object) -> bool:
@@ -107,7 +100,7 @@ class Fixed(NonTensor):
         if not isinstance(other, Fixed):
             return False
         return (self._shape, self._device) == (other._shape, other._device) and all(
-            same_data(*pair) for pair in zip(self._values.flat, other._values.flat, strict=True)
+            same_data(*pair) for pair in zip(self._flat(), other._flat(), strict=True)
         )
 
 

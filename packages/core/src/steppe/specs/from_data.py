@@ -10,6 +10,7 @@ from steppe.errors import SpecError
 
 from .composite import Composite
 from .continuous import Unbounded
+from .fixed import flat_values
 from .nontensor import NonTensor
 from .stacked import stack
 
@@ -48,9 +49,7 @@ def make_composite_from_td(data: Any, *, unsqueeze_null_shapes: bool = True, dyn
     out = Composite(shape=data.batch_size, device=data.device, data_cls=type(data) if is_tensorclass(data) else None)
     for key, value in data.items():
         if isinstance(value, (NonTensorData, NonTensorStack)):
-            example = value.tolist() if isinstance(value, NonTensorStack) else value.data
-            for _ in range(value.batch_dims if isinstance(value, NonTensorStack) else 0):
-                example = example[0] if example else None
+            example = next(iter(flat_values(value)), None) if isinstance(value, NonTensorStack) else value.data
             out.set(key, NonTensor(value.batch_size, data.device, example_data=example))
         elif is_tensor_collection(value):
             out.set(key, make_composite_from_td(value, **how))

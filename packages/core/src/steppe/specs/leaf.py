@@ -14,7 +14,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import DeviceLike, Key, Rows, named
-from .dtypes import CPU, DTypeLike, to_torch_dtype
+from .dtypes import CPU, UNSIGNED, DTypeLike, to_torch_dtype
 from .shapes import ShapeLike
 from .shaping import Shaped, as_device
 
@@ -71,10 +71,6 @@ def nested_tensor(rows: list[torch.Tensor]) -> torch.Tensor:
     return out
 
 
-# Some devices and versions of torch cannot compare numbers of these dtypes.
-_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-
-
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one shape hold the same numbers; their dtypes may differ."""
     if (one.dtype is torch.uint64) != (other.dtype is torch.uint64):
@@ -82,7 +78,7 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
         signed = (other if one.dtype is torch.uint64 else one).to(torch.float64)
         if bool((signed < 0).any()):
             return False
-    one, other = (t.to(torch.int64) if t.dtype in _UNSIGNED else t for t in (one, other))
+    one, other = (t.to(torch.int64) if t.dtype in UNSIGNED else t for t in (one, other))
     return bool((one == other).all())
 
 

@@ -65,11 +65,11 @@ def checked(mask: MaskLike, full: torch.Size, *, name: str, device: torch.device
     return out
 
 
-def compressed(mask: torch.Tensor) -> torch.Tensor:
-    """Remove leading dimensions along which all rows are equal."""
-    while mask.ndim > 1 and bool((mask == mask[:1]).all()):
-        mask = mask[0]
-    return mask
+def compressed(rows: torch.Tensor) -> torch.Tensor:
+    """Remove leading dimensions along which all rows are equal, of a mask or of numbers of categories."""
+    while rows.ndim > 1 and bool((rows == rows[:1]).all()):
+        rows = rows[0]
+    return rows
 
 
 def in_row(numbers: torch.Tensor, parts: Sequence[int]) -> torch.Tensor:

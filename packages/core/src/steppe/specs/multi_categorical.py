@@ -10,7 +10,7 @@ import torch
 from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
-from . import shapes
+from . import masks, shapes
 from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_each_below, check_numbers_below
 from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .base import DeviceLike, Spec
@@ -36,13 +36,6 @@ def counts_of(nvec: Counts, name: str) -> torch.Tensor:
     if counts.dtype.is_floating_point or counts.numel() == 0 or bool((counts < 0).any()):
         raise SpecError(f"{name}: expected numbers of categories of 0 or more, found nvec={nvec!r}.")
     return counts.to(torch.int64)
-
-
-def _of_a_row(counts: torch.Tensor) -> torch.Tensor:
-    """Remove leading dimensions along which nested numbers are repeated."""
-    while counts.ndim > 1 and bool((counts == counts[:1]).all()):
-        counts = counts[0]
-    return counts
 
 
 class MultiCategorical(Categorical):
@@ -85,7 +78,7 @@ class MultiCategorical(Categorical):
         Leaf.__init__(self, shape=counts.shape if shape is None else shape, device=device, dtype=dtype)
         self._nvec = counts
         self._check_shape()
-        self._nvec = _of_a_row(counts)
+        self._nvec = masks.compressed(counts)
         self._n = count_of(int(counts.max()), self)
         self.update_mask(mask)
 
@@ -150,7 +143,7 @@ class MultiCategorical(Categorical):
             counts = self._nvec.max()
         if counts.ndim == 0:
             return Categorical(int(counts), shape, self._device, self._dtype)
-        return self._with(_shape=shape, _nvec=_of_a_row(counts).clone(), _n=int(counts.max()))
+        return self._with(_shape=shape, _nvec=masks.compressed(counts).clone(), _n=int(counts.max()))
 
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return numbers ``[..., k]`` as one-hot rows end to end, ``[..., sum(nvec)]`` bool.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from .dtypes import UNSIGNED
+
 __all__ = ["floats", "integers", "normal"]
 
 _LONG = torch.iinfo(torch.int64)
-# torch can neither draw nor compare integers of these dtypes.
-_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def normal(
@@ -70,7 +70,7 @@ def integers(
     """Draw integers in ``[low, high]``. Spans up to the full range of int64 do not overflow."""
     if low.ndim == 0 and high.ndim == 0:
         first, last = int(low.item()), int(high.item())
-        out = torch.empty(size, dtype=torch.int64 if dtype in _UNSIGNED else dtype, device=device)
+        out = torch.empty(size, dtype=torch.int64 if dtype in UNSIGNED else dtype, device=device)
         if first == last:
             out.fill_(first)
         elif last == _LONG.max:

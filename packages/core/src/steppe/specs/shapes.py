@@ -37,6 +37,7 @@ __all__ = [
     "is_index",
     "normal_dim",
     "numbers_along",
+    "param_along",
     "positions",
     "product",
     "shape_after",
@@ -167,6 +168,14 @@ def change_param(param: torch.Tensor, shape: torch.Size, change: Change) -> torc
             if n > limit:
                 out = out.narrow(dim, 0, 1)
     return compress(out)
+
+
+def param_along(param: torch.Tensor, dim: int) -> torch.Tensor | None:
+    """Return a parameter for any size of a dimension, counted from the back; None if it differs along it."""
+    if param.ndim < -dim:
+        return param
+    one = param.narrow(dim, 0, min(1, param.shape[dim]))
+    return one if bool((param == one).all()) else None
 
 
 def event_survives(shape: torch.Size, change: Change) -> bool:

@@ -15,6 +15,7 @@ from . import shapes
 from .base import DeviceLike, Key, Rows, Spec, named
 from .composite import Composite, listing
 from .composite_data import entry_key
+from .composite_entries import NOTHING
 from .keys import is_key
 from .lazy_stack import LazyStack, stacked_arrays, stacked_shape
 from .shapes import ShapeLike
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["StackedComposite"]
-
-_NOTHING = object()
 
 
 class _Common(Mapping[str, Any]):
@@ -256,11 +255,11 @@ class StackedComposite(LazyStack[Composite], Composite):
         if not shapes.fits(spec.shape[: len(shape)], shape):
             super()._check_prefix(key, spec, shape)
 
-    def pop(self, key: NestedKey, default: object = _NOTHING) -> Any:
+    def pop(self, key: NestedKey, default: object = NOTHING) -> Any:
         """Remove the entry at a key from every part, in place, and return it stacked."""
         self._check_unlocked(f"remove {key!r}")
         if key not in self:
-            if default is not _NOTHING:
+            if default is not NOTHING:
                 return default
             raise KeyError(self._not_found(key))
         found = self.get(key)
