@@ -13,7 +13,7 @@ from steppe.collectors.batch_loop import BatchLoop
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
-from steppe.collectors.schedules import Lockstep, Schedule
+from steppe.collectors.schedules import Lockstep
 from steppe.collectors.trajectories import split_trajectories
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
@@ -253,7 +253,7 @@ class Collector(BatchLoop):
             acts = arguments.policy_of(policy, policy_factory)
             self.backend = LocalBackend(self, create_env_fn, acts, given)
         else:
-            self.backend = WorkersBackend(self, makers, given)
+            self.backend = (self.schedule or Lockstep)(self, makers, given)
         try:
             frames = self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
             if self.backend.iterates:
@@ -273,7 +273,7 @@ class Collector(BatchLoop):
             raise
 
     #: How workers take turns, of the classes that always have workers.
-    schedule: ClassVar[type[Schedule] | None] = None
+    schedule: ClassVar[type[WorkersBackend] | None] = None
 
     def _makers(self, create_env_fn: Any, num_workers: int | None) -> list[Any] | None:
         """Return what makes the environment of each worker; None for an environment in this process."""
@@ -579,7 +579,7 @@ class Collector(BatchLoop):
                 raise
 
 
-def _check_backend(name: str, given: Mapping[str, Any], schedule: type[Schedule] | None, makers: Any) -> None:
+def _check_backend(name: str, given: Mapping[str, Any], schedule: type[WorkersBackend] | None, makers: Any) -> None:
     """Refuse arguments that the backend has no use for."""
     if makers is not None and given["interruptor"] is not None:
         raise TypeError(f"{name}: interruptor= is for a collector in the caller's process; see preemptive_threshold=.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from steppe.collectors.engine import Collector
-from steppe.collectors.schedules import Continuous, Lockstep, Schedule
+from steppe.collectors.schedules import Continuous, Lockstep
+from steppe.collectors.workers_backend import WorkersBackend
 from steppe.errors import NotSupported, SpecError
 
 __all__ = ["MultiSyncDataCollector", "MultiaSyncDataCollector", "SyncDataCollector", "aSyncDataCollector"]
@@ -43,7 +44,7 @@ class MultiSyncDataCollector(Collector):
             all of ``num_workers``; ``cat_results`` is ``"stack"``, the default, 0 or -1.
     """
 
-    schedule: ClassVar[type[Schedule] | None] = Lockstep
+    schedule: ClassVar[type[WorkersBackend] | None] = Lockstep
 
 
 class MultiaSyncDataCollector(Collector):
@@ -57,7 +58,7 @@ class MultiaSyncDataCollector(Collector):
             all of ``num_workers``.
     """
 
-    schedule: ClassVar[type[Schedule] | None] = Continuous
+    schedule: ClassVar[type[WorkersBackend] | None] = Continuous
 
 
 class aSyncDataCollector(MultiaSyncDataCollector):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from tensordict import TensorDictBase
@@ -13,7 +14,6 @@ from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.policy_content import check_attributes
-from steppe.collectors.schedules import Continuous, Lockstep
 from steppe.collectors.shared_weights import values_for
 from steppe.collectors.weights import SourcePolicy
 from steppe.collectors.worker_group import WorkerGroup
@@ -48,7 +48,7 @@ class WorkersBackend(CollectorBackend):
     The data lies in memory that all processes share, and a worker sends a short message for each batch. It takes over
     new weights between batches. ``("collector", "traj_ids")`` are unique over all workers. The error of a worker
     reaches the caller with its traceback, and a killed worker is noticed at once; after either, all workers are
-    stopped.
+    stopped. A subclass says when workers begin a batch, and what a batch of the collector is made of.
 
     Args:
         collector: the collector that this is for.
@@ -57,9 +57,13 @@ class WorkersBackend(CollectorBackend):
 
     Attributes:
         slot_len, num_slots: the shared memory for requests, see ``Collector``.
+        frames_of_all: whether a number ``frames_per_batch=`` is that of all workers together, not that of each.
+        frames_begun: how many frames are in the batches that workers have begun, if batches are begun one by one.
     """
 
     worker_group: WorkerGroup
+    frames_of_all: ClassVar[bool] = True
+    frames_begun: int = 0
 
     def __init__(self, collector: Collector, makers: list[Any], given: Mapping[str, Any]) -> None:
         name, n = type(collector).__name__, len(makers)
@@ -68,8 +72,8 @@ class WorkersBackend(CollectorBackend):
         if given["num_threads"] is not None:
             ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
         wanted = _FRAMES if given["frames_per_batch"] is None else given["frames_per_batch"]
-        frames = arguments.frames_of_workers(name, wanted, n, together=collector.schedule is not Continuous)
-        threshold = float(collector.preemptive_threshold)
+        frames = arguments.frames_of_workers(name, wanted, n, together=self.frames_of_all)
+        threshold = self._threshold = float(collector.preemptive_threshold)
         if not 0.0 <= threshold <= 1.0:
             raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
         self._source_policy = None if policy is None else SourcePolicy(policy, name)
@@ -104,10 +108,7 @@ class WorkersBackend(CollectorBackend):
         self.slot_len, self.num_slots = arguments.check_slots(
             name, given["slot_len"], given["num_slots"], len(reports) * rows.numel()
         )
-        schedule = Lockstep if collector.schedule is None else collector.schedule
-        self._schedule = schedule(collector, self.worker_group, self._update_if_asked)
-        self.frames_per_worker = self._schedule.frames_per_worker
-        self.frames_per_batch = self._schedule.frames_per_batch
+        self.frames_per_worker = [report.frames for report in reports]
         self.iterates = collector.schedule is not None or given["frames_per_batch"] is not None
         self.parts_of_batch = f"{self.frames_per_worker} frames of {len(reports)} workers"
         self.done_groups = done_groups(reports[0].full_done_spec)
@@ -135,14 +136,19 @@ class WorkersBackend(CollectorBackend):
     # -- batches --------------------------------------------------------------------------------------------------
 
     def collect(self, random: bool) -> tuple[TensorDictBase, int]:
-        batch, frames = self._schedule.collect(random, lost=self._set_lost)
+        batch, frames = self._joined_batch(random)
+        batch.names = [None] * (batch.batch_dims - 1) + ["time"]
         device = self._collector.storing_device
         if device is not None and batch.device != device:
             batch = batch.to(device)
         return batch, frames
 
-    def _set_lost(self) -> None:
-        self.batch_lost = True
+    @abstractmethod
+    def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:
+        """Collect a batch on the device of the workers; see :meth:`collect`.
+
+        ``batch_lost`` is set before the data of a worker is taken: from then on an interrupt loses it.
+        """
 
     def begin_anew(self) -> None:
         self.worker_group.begin_anew()
@@ -230,7 +236,7 @@ class WorkersBackend(CollectorBackend):
         weights = state_dict[names[0]]["policy_state_dict"]
         if weights and self.worker_group.weights.fields:
             self.worker_group.weights.write(weights)
-        self._schedule.begun = frames
+        self.frames_begun = frames
 
     def kill(self) -> None:
         """Kill the workers, which ends the wait of another thread for a batch."""
