@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from steppe import SerialEnv, TransformedEnv, Unbounded
+from steppe.envs import BoundWriter
 from steppe.transforms import Compose, Hooks, RewardSum, RowHooks, StepCounter, SteppingTransform, WholeSpecs
 from steppe_testing import ArrayCountingEnv, ArrayDataEnv, CountingEnv, DataEnv, assert_equal_data
 
@@ -52,6 +53,28 @@ def test_a_kernel_finds_what_it_replaces(base):
         assert torch.equal(env.rollout(5, break_when_any_done=False)["observation"], expected)
 
 
+class RunTwice(BoundWriter):
+    """Steps another writer twice, and adds up the rewards."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def step(self, actions, at=None):
+        ended = self.inner.writer.step(actions, at)
+        kept = [root.copy() for root, _ in self.inner.carried]
+        reward = self.inner.following["reward"].copy()
+        for root, following in self.inner.carried:
+            root[...] = following
+        ended += self.inner.writer.step(actions, at)
+        for (root, _), before in zip(self.inner.carried, kept, strict=True):
+            root[...] = before
+        self.inner.following["reward"] += reward
+        return ended
+
+    def reset(self, at, env_info=None):
+        self.inner.writer.reset(at, env_info)
+
+
 class Twice(SteppingTransform):
     """Takes each action twice, and shows the mean of the rewards beside their sum."""
 
@@ -78,10 +101,10 @@ class Twice(SteppingTransform):
         def reset(_, fresh):
             return fresh.set("mean_reward", torch.zeros(*fresh.batch_size, 1))
 
-        return Hooks(step=step, reset=reset, rows=RowHooks(bind, repeats=2))
+        return Hooks(step=step, reset=reset, rows=RowHooks(bind, wrap=RunTwice, steps_again=True))
 
 
-def test_a_kernel_of_a_transform_that_repeats_runs_once_behind_the_steps():
+def test_a_kernel_runs_once_behind_a_writer_that_steps_twice():
     def make(base):
         env = base({"observation": Unbounded((3,))}, max_steps=8)
         return TransformedEnv(env, Compose(StepCounter(), Twice(), RewardSum()))

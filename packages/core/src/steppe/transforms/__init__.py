@@ -16,6 +16,7 @@ from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
     Hooks,
+    InnerWriter,
     RowArrays,
     RowHooks,
     pair_hook,
@@ -47,6 +48,7 @@ __all__ = [
     "EnvSpecs",
     "Hooks",
     "InitTracker",
+    "InnerWriter",
     "ObservationTransform",
     "PlannedTransform",
     "RewardSum",

@@ -10,9 +10,9 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import EnvBase, RowWriter, Unknown, merge_reset, merge_rows, step_mask
 from steppe.errors import StateError
 from steppe.storage import entries
-from steppe.transforms.compiled.chain_on_rows import TransformedRows, shared
+from steppe.transforms.compiled.chain_on_rows import TransformedRows
 from steppe.transforms.compiled.pipeline import Pipeline
-from steppe.transforms.compiled.row_plan import RowPlan
+from steppe.transforms.compiled.row_plan import RowPlan, shared
 from steppe.transforms.transform_keys import Key
 
 __all__ = ["TransformedSteps"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
+from steppe.envs import BoundWriter, Ended, EnvInfos
 from steppe.errors import SpecError
 from steppe.specs import CPU, Unbounded
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_keys, names_of, set_beside
+from steppe.transforms import EnvSpecs, Hooks, InnerWriter, PlannedTransform, RowHooks, as_keys, names_of, set_beside
 
 __all__ = ["Timer"]
 
@@ -87,17 +88,18 @@ class Timer(PlannedTransform):
             return data
 
         def call(td: TensorDictBase) -> TensorDictBase:
-            state["_called"] = now = clock()
-            state["_policy"] = 0.0 if state["_returned"] is None else now - state["_returned"]
+            self._note_step()
             return td
 
         def call_reset(td: TensorDictBase | None) -> TensorDictBase | None:
-            state["_called"] = clock()
+            self._note_reset()
             return td
 
         def took() -> float:
-            state["_returned"] = now = clock()
-            return 0.0 if state["_called"] is None else now - state["_called"]
+            called, now = state["_called"], clock()
+            # A batch may reset rows in the call of their step: their reset is timed from here.
+            state["_returned"] = state["_called"] = now
+            return 0.0 if called is None else now - called
 
         def bind(root: Any, following: Any) -> Any:
             times, first = ([data[key] for key in self.out_keys] for data in (following, root))
@@ -120,8 +122,16 @@ class Timer(PlannedTransform):
             inverse=call,
             before_reset=call_reset,
             reads_root=False,
-            rows=RowHooks(bind, notices_calls=True),
+            rows=RowHooks(bind, wrap=_Noting),
         )
+
+    def _note_step(self) -> None:
+        state = self.__dict__
+        state["_called"] = now = self.clock()
+        state["_policy"] = 0.0 if state["_returned"] is None else now - state["_returned"]
+
+    def _note_reset(self) -> None:
+        self.__dict__["_called"] = self.clock()
 
     def __getstate__(self) -> dict[str, Any]:
         # Clocks of different processes cannot be compared.
@@ -132,3 +142,28 @@ class Timer(PlannedTransform):
 
     def _repr_keys(self) -> Any:
         return ("time_step_key", "time_policy_key", "time_reset_key")
+
+
+class _Noting(BoundWriter):
+    """A bound writer that notes for the timers of its rows when a call begins."""
+
+    def __init__(self, inner: InnerWriter) -> None:
+        self._inner, self.resets_in_step = inner.writer, inner.writer.resets_in_step
+        self._timers = [part for part in inner.parts if isinstance(part, Timer)]
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        for timer in self._timers:
+            timer._note_step()
+        return self._inner.step(actions, at)
+
+    def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
+        if not self.resets_in_step:
+            return super().step_and_reset(actions, env_info)
+        for timer in self._timers:
+            timer._note_step()
+        return self._inner.step_and_reset(actions, env_info)
+
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
+        for timer in self._timers:
+            timer._note_reset()
+        self._inner.reset(at, env_info)

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import merge_rows, rows_ended, step_mask
+from steppe.envs import BoundWriter, merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
-from steppe.transforms import EnvSpecs, Hooks, RowHooks, SteppingTransform
+from steppe.transforms import EnvSpecs, Hooks, InnerWriter, RowHooks, SteppingTransform
+
+from .repeated import Repeated
 
 __all__ = ["FrameSkipTransform"]
 
@@ -39,7 +41,17 @@ class FrameSkipTransform(SteppingTransform):
         self.frame_skip = frame_skip
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        rows = RowHooks(repeats=self.frame_skip)
+        # Rewards are added up before later casts.
+        rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
+
+        def wrap(inner: InnerWriter) -> BoundWriter:
+            counts = [part.frame_skip for part in inner.parts if isinstance(part, FrameSkipTransform)]
+            counts = counts * inner.n if len(counts) == 1 else counts
+            if max(counts) == 1:
+                return inner.writer
+            return Repeated(inner.writer, counts, inner.carried, [inner.following[key] for key in rewards])
+
+        rows = RowHooks(wrap=wrap, steps_again=True, reads=rewards, by_blocks=True)
         return Hooks(rows=rows) if self.frame_skip == 1 else replace(super().hooks(specs), rows=rows)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:

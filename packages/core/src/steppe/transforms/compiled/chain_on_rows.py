@@ -10,21 +10,16 @@ import torch
 
 from steppe.envs import BoundWriter, Ended, EnvInfos, EnvRows, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
-from steppe.storage import build_td, clear_rows, copy_rows
-from steppe.transforms.base import Transform
-from steppe.transforms.compiled.repeated import Repeated
+from steppe.storage import clear_rows, copy_rows
+from steppe.transforms.compiled.entry_kernel import without_gradients
 from steppe.transforms.compiled.row_blocks import InBlocks, blocks_of, part_in_blocks
 from steppe.transforms.compiled.row_inverses import RowInverses
-from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
-from steppe.transforms.compiled.stages import RowByRow, Stage, make_stage
-from steppe.transforms.compiled.transform_hooks import Array, BeforeReset, InverseHook
-from steppe.transforms.transform_keys import Key
+from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value, shared
+from steppe.transforms.compiled.stages import Stage, make_stage, row_by_row
+from steppe.transforms.compiled.transform_hooks import Array, InnerWriter
+from steppe.transforms.transform_keys import DONE_NAMES, Key
 
-__all__ = ["TransformedRows", "bound_chain", "shared"]
-
-_DONE = ("done", "terminated", "truncated")
-#: The argument of inverses that only note that a step begins.
-_NO_DATA = build_td({}, torch.Size(()), None)
+__all__ = ["TransformedRows"]
 
 
 class TransformedRows(RowWriter):
@@ -102,30 +97,37 @@ class TransformedRows(RowWriter):
         """Return a writer of these rows."""
         memory = Memory(rows, self._base_arrays)
         own = self.base.own_rows
+        everything = range(len(self.plans[0].parts))
         if own is not None:
-            values = self.plans[0].values[0]
-            over = {key: value for key, value in values.items() if value in self.plans[0].written_over}
-            bound = self.base.bind(own, progress)
-            if over:
-                # Done entries are False in a root that was reset, unless the base writes them in every step.
-                flags = set() if self.base.layout.flags_every_step else {*_DONE}
-                others = {key: value for key, value in over.items() if key not in flags}
-                bound = _Copied(
-                    bound,
-                    own,
-                    [(memory.root(value), own.root[key]) for key, value in others.items() if value.in_root],
-                    [(memory.next(value), own.next[key]) for key, value in others.items()],
-                    [(memory.next(value), own.next[key]) for key, value in over.items() if key in flags],
-                )
-            return bound_chain(self.plans, self.shares, bound, memory, (rows, own), progress)
+            chains = _Chains(self.plans, memory, own, progress, copies=self._copies(own, memory))
+            return chains.around(self.base.bind(own, progress), everything)
         if type(self.base) is EnvRows and len(self.plans) == self.n > 1:
-            end, size = part_in_blocks(self.plans, self.shares)
+            end, size = part_in_blocks(self.plans)
             blocks = blocks_of(self.n, size)
             if len(blocks) > 1:
                 return self._in_blocks(self.base, blocks, end, memory, progress)
         base_rows = self._base_rows(memory)
-        bound = self.base.bind(base_rows, progress)
-        return bound_chain(self.plans, self.shares, bound, memory, (rows, base_rows), progress)
+        return _Chains(self.plans, memory, base_rows, progress).around(self.base.bind(base_rows, progress), everything)
+
+    def _copies(self, own: Rows, memory: Memory) -> Stage | None:
+        """Return a stage that copies entries from the memory of the base, because transforms overwrite them."""
+        plan = self.plans[0]
+        over = {key: value for key, value in plan.values[0].items() if value in plan.written_over}
+        # Done entries are False in a root that was reset, unless the base writes them in every step.
+        flags = () if self.base.layout.flags_every_step else DONE_NAMES
+        at_root = [(memory.root(over[key]), own.root[key]) for key in over if over[key].in_root and key not in flags]
+        after = [(memory.next(value), own.next[key]) for key, value in over.items()]
+
+        def step(at: Sequence[int] | None) -> bool:
+            for copy, original in after:
+                copy[...] = original
+            return False
+
+        def reset(at: Sequence[int]) -> None:
+            for copy, original in at_root:
+                copy_rows(copy, original, at)
+
+        return Stage(step, reset, written=[copy for copy, _ in after]) if over else None
 
     def _in_blocks(
         self, base: EnvRows, blocks: list[slice], end: int, memory: Memory, progress: Progress
@@ -155,12 +157,10 @@ class TransformedRows(RowWriter):
             base_rows = self._base_rows(part)
             noted = Progress(progress.words, progress.at, progress.base - 1 + block.start)
             first = EnvRows(base.envs[block], base.layout).bind(base_rows, noted)
-            chain = bound_chain(
-                self.plans[block], self.shares, first, part, (some, base_rows), noted, plan=plan, part=range(end)
-            )
-            bound.append((block, chain, base_rows))
+            chains = _Chains(self.plans[block], part, base_rows, noted, plan=plan)
+            bound.append((block, chains.around(first, range(end)), base_rows))
         rest = range(end, len(plan.parts))
-        return bound_chain(self.plans, self.shares, InBlocks(rows, bound), memory, (rows, rows), progress, part=rest)
+        return _Chains(self.plans, memory, rows, progress).around(InBlocks(rows, bound), rest)
 
     def _base_rows(self, memory: Memory) -> Rows:
         """Return the rows that the base writes, of the arrays of a memory."""
@@ -174,117 +174,70 @@ class TransformedRows(RowWriter):
             {key: memory.next(value) for key, value in values.items()},
         )
 
-    def shares(self, stage: int) -> bool:
-        """Whether one call of the transform at a position serves all rows."""
-        return shared(self.plans, stage)
 
-
-def shared(plans: Sequence[RowPlan], stage: int) -> bool:
-    """Whether one call of the transform at a position serves the environments of these chains."""
-    if len(plans) == 1:
-        return True
-    keys = [plan.parts[stage].key_of_rows() for plan in plans]
-    return keys[0] is not None and all(key == keys[0] for key in keys)
-
-
-def bound_chain(
-    plans: Sequence[RowPlan],
-    shares: Callable[[int], bool],
-    base: BoundWriter,
-    memory: Memory,
-    rows: tuple[Rows, Rows],
-    progress: Progress,
-    *,
-    plan: RowPlan | None = None,
-    part: range | None = None,
-) -> BoundWriter:
-    """Return a bound writer with a chain of transforms.
+class _Chains:
+    """The chains of transforms of some rows, bound to their memory.
 
     Args:
         plans: the chain of each row, or a single one that serves all rows.
-        shares: whether one call of the transform at a position serves all rows.
-        base: bound writer of the rows before the transforms.
         memory: the arrays of the values.
-        rows: the rows of the caller and those of the base.
+        base_rows: the rows that the writer before the transforms writes.
         progress: notes the row at work.
         plan: the plan whose values have the memory. Default: the first chain.
-        part: positions of the transforms. Default: all.
-    """
-    plan = plan or plans[0]
-    part = range(len(plan.parts)) if part is None else part
-    first, bound = part.start, base
-
-    def chain(end: int) -> BoundWriter:
-        """Return ``bound`` with the transforms from ``first`` to before ``end``."""
-        joined = _BoundChain(bound, plans, shares, memory, rows, progress, range(first, end), plan)
-        return bound if joined.idle else joined
-
-    for i in plan.repeating:
-        if i not in part:
-            continue
-        hooks_of_rows = [chain_plan.hooks[i].rows for chain_plan in plans]
-        counts = [(hooks.repeats or 1) if hooks is not None else 1 for hooks in hooks_of_rows]
-        if max(counts) == 1:
-            continue
-        if i > first:
-            bound = chain(i)
-        values = plan.values[i]
-        carried = [(memory.root(values[key]), memory.next(values[key])) for key in plan.carried_before(i)]
-        rewards = [memory.next(values[key]) for key in plan.rewards_before(i)]
-        bound = Repeated(bound, counts * rows[0].n if len(counts) == 1 else counts, carried, rewards)
-        first = i
-    return chain(part.stop)
-
-
-class _Copied(BoundWriter):
-    """A bound writer of its own rows, with copies of the entries that transforms overwrite.
-
-    Args:
-        inner: the bound writer.
-        rows: its rows.
-        root: copy and original of each such entry of the root, ``[n, *shape]``.
-        following: the same for ``next``.
-        flags: the same for done entries of ``next``; they are copied only if one of them may be True.
+        copies: a stage to run before the first transform.
     """
 
     def __init__(
         self,
-        inner: BoundWriter,
-        rows: Rows,
-        root: list[tuple[Array, Array]],
-        following: list[tuple[Array, Array]],
-        flags: list[tuple[Array, Array]],
+        plans: Sequence[RowPlan],
+        memory: Memory,
+        base_rows: Rows,
+        progress: Progress,
+        *,
+        plan: RowPlan | None = None,
+        copies: Stage | None = None,
     ) -> None:
-        self.inner, self.resets_in_step = inner, inner.resets_in_step
-        self._rows, self._root, self._next, self._flags = rows, root, following, flags
+        self.plans, self.plan, self.memory, self.copies = plans, plan or plans[0], memory, copies
+        self.rows, self.base_rows, self.progress = memory.rows, base_rows, progress
 
-    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        ended = self.inner.step(actions, at)
-        some = slice(None) if at is None else list(at)
-        for copy, original in (*self._next, *self._flags):
-            copy[some] = original[some]
-        self._rows.done_dirty = True
-        return ended
+    def around(self, base: BoundWriter, part: range) -> BoundWriter:
+        """Return a bound writer with the transforms at some positions around another one."""
+        first, bound = part.start, base
+        for i in part:
+            hook = self.plans[0].hooks[i].rows
+            if hook is not None and hook.wrap is not None:
+                bound = hook.wrap(self._inner(self._joined(bound, range(first, i)), i, again=hook.steps_again))
+                first = i
+        return self._joined(bound, range(first, part.stop))
 
-    def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
-        ended = self.inner.step_and_reset(actions, env_info)
-        for copy, original in self._next:
-            copy[...] = original
-        if ended or self._rows.done_dirty:
-            for copy, original in self._flags:
-                copy[...] = original
-            self._rows.done_dirty = bool(ended)
-        if ended:
-            self._copy_root([row for row, _, _ in ended])
-        return ended
+    def _joined(self, inner: BoundWriter, part: range) -> BoundWriter:
+        stages = [] if self.copies is None or part.start else [("the copies of the batch", self.copies)]
+        stages += [(f"the transform {type(self.plan.parts[i]).__name__}", self._stage(i)) for i in part]
+        stages = [(name, stage) for name, stage in stages if stage.step or stage.reset]
+        return _BoundChain(inner, self, part, stages) if stages else inner
 
-    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
-        self.inner.reset(at, env_info)
-        self._copy_root(list(at))
+    def _stage(self, i: int) -> Stage:
+        plans, every = self.plans, self.plans[:1] if shared(self.plans, i) else self.plans
+        if plans[0].hooks[i].does_nothing and plans[0].hooks[i].rows is None:
+            return Stage(None, None)
+        if len(every) == 1:
+            return make_stage(self.plan, plans[0], i, self.memory, slice(None))
+        rows = enumerate(plans)
+        return row_by_row(
+            [make_stage(self.plan, chain, i, self.memory, slice(row, row + 1)) for row, chain in rows], self.progress
+        )
 
-    def _copy_root(self, rows: list[int]) -> None:
-        for copy, original in self._root:
-            copy_rows(copy, original, rows)
+    def _inner(self, writer: BoundWriter, i: int, *, again: bool) -> InnerWriter:
+        """Return what transform ``i`` wraps."""
+        memory, values = self.memory, self.plan.values[i]
+        carried = self.plan.carried_before(i) if again else ()
+        return InnerWriter(
+            writer,
+            [plan.parts[i] for plan in self.plans],
+            self.rows.n,
+            [(memory.root(values[key]), memory.next(values[key])) for key in carried],
+            {key: memory.next(value) for key, value in values.items()},
+        )
 
 
 class _BoundChain(BoundWriter):
@@ -292,87 +245,46 @@ class _BoundChain(BoundWriter):
 
     Args:
         inner: bound writer of the rows before these transforms.
-        plans, shares, memory, rows, progress: as for :func:`bound_chain`.
+        chains: the chains of the rows.
         part: positions of the transforms.
-        plan: the plan whose values have the memory.
-
-    Attributes:
-        idle: whether there is nothing to do, as for transforms that only change actions.
+        stages: what they do, with names for errors.
     """
 
-    def __init__(
-        self,
-        inner: BoundWriter,
-        plans: Sequence[RowPlan],
-        shares: Callable[[int], bool],
-        memory: Memory,
-        rows: tuple[Rows, Rows],
-        progress: Progress,
-        part: range,
-        plan: RowPlan,
-    ) -> None:
-        self.inner, self.progress = inner, progress
-        self.rows, self.base_rows = rows
+    def __init__(self, inner: BoundWriter, chains: _Chains, part: range, stages: list[tuple[str, Stage]]) -> None:
+        self.inner, self.progress = inner, chains.progress
+        self.rows, self.base_rows = chains.rows, chains.base_rows
         # Done entries of the root that this chain must clear at a reset: the base clears the arrays that both share.
         base_done = {id(array) for array, _ in self.base_rows.done.values()}
         self._root_done = [array for array, _ in self.rows.done.values() if id(array) not in base_done]
         # Transforms that read entries of the base at the root would read those of the next episode.
-        self.resets_in_step = inner.resets_in_step and not any(chain.reads_base_root for chain in plans)
-        self._may_end = any(chain.parts[i].writes_done for chain in plans for i in part)
+        self.resets_in_step = inner.resets_in_step and not any(plan.reads_base_root for plan in chains.plans)
+        self._may_end = any(plan.parts[i].writes_done for plan in chains.plans for i in part)
         #: Done entries ``[n, *shape]`` of ``next`` behind these transforms.
-        self._done = {name: memory.next(value) for name, value in plan.values[part.stop].items() if name in _DONE}
-        #: Whether a transform computes with torch, and needs torch.no_grad(): kernels do without, which saves time.
-        self._by_torch = False
-        self._steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
-        self._resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
-        #: Functions of transforms with ``notices_calls``. As on TensorDicts, the last transform notes a call first.
-        self._before_step: list[InverseHook] = []
-        self._before_reset: list[BeforeReset] = []
-        for i in reversed(part):
-            for chain in plans[:1] if shares(i) else plans:
-                hook = chain.hooks[i]
-                if hook.rows is not None and hook.rows.notices_calls:
-                    self._before_step += [] if hook.inverse is None else [hook.inverse]
-                    self._before_reset += [] if hook.before_reset is None else [hook.before_reset]
-        #: Arrays of ``next`` that kernels write in all rows; rows that a step excludes get their values back.
-        self._kernel_written: list[Array] = []
-        for i in part:
-            hook = plan.hooks[i]
-            if hook.does_nothing and hook.rows is None:
-                continue
-            before, behind = plan.values[i], plan.values[i + 1]
-            if shares(i):
-                self._add(make_stage(plan, plan, i, memory, rows[0], slice(None)), plan.parts[i])
-            else:
-                each = enumerate(plans)
-                stages = [make_stage(plan, chain, i, memory, rows[0], slice(row, row + 1)) for row, chain in each]
-                self._add(RowByRow(stages, progress), plan.parts[i])
-            if hook.rows is not None or hook.pairs is not None:
-                changed = [value for key, value in behind.items() if before.get(key) is not value]
-                written = [key for _, key in hook.pairs or ()] if hook.rows is None else hook.rows.writes
-                over = [*written, "done", "truncated", "terminated"]
-                changed += [behind[key] for key in over if key in behind and behind[key] is before.get(key)]
-                self._kernel_written += [memory.next(value) for value in changed]
-        self.idle = not (self._steps or self._resets or self._before_step or self._before_reset)
-
-    def _add(self, stage: Stage, part: Transform) -> None:
-        self._by_torch = self._by_torch or stage.by_torch
-        if stage.steps:
-            self._steps.append((stage.step, part))
-        if stage.resets:
-            self._resets.append((stage.reset, part))
+        behind = chains.plan.values[part.stop]
+        self._done = {name: chains.memory.next(behind[name]) for name in DONE_NAMES if name in behind}
+        # Kernels do without torch.no_grad(), which saves time.
+        self._steps = [
+            (without_gradients(stage.step) if stage.by_torch else stage.step, name)
+            for name, stage in stages
+            if stage.step is not None
+        ]
+        self._resets = [
+            (without_gradients(stage.reset) if stage.by_torch else stage.reset, name)
+            for name, stage in stages
+            if stage.reset is not None
+        ]
+        #: Arrays of ``next`` that are written in all rows; rows that a step excludes get their values back.
+        self._written = [array for _, stage in stages for array in stage.written]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         self._pass_done_dirty()
-        kept = None if at is None else [array.copy() for array in self._kernel_written]
-        for note in self._before_step:
-            note(_NO_DATA)
+        kept = None if at is None else [array.copy() for array in self._written]
         ended = self.inner.step(actions, at)
         more = self._transform(at)
         if kept is not None:
             others = np.ones(self.rows.n, bool)
             others[at] = False
-            for array, before in zip(self._kernel_written, kept, strict=True):
+            for array, before in zip(self._written, kept, strict=True):
                 array[others] = before[others]
         if more and self._may_end:
             self.base_rows.done_dirty = True
@@ -383,8 +295,6 @@ class _BoundChain(BoundWriter):
         if not self.resets_in_step:
             return super().step_and_reset(actions, env_info)
         self._pass_done_dirty()
-        for note in self._before_step:
-            note(_NO_DATA)
         ended = self.inner.step_and_reset(actions, env_info)
         if self._transform(None) and self._may_end:
             self.base_rows.done_dirty = True
@@ -394,14 +304,10 @@ class _BoundChain(BoundWriter):
             if rest:
                 self.inner.reset(rest, None if env_info is None else [env_info[row] for row in rest])
         if ended:
-            for note_reset in self._before_reset:
-                note_reset(None)
             self._begin([row for row, _, _ in ended])
         return ended
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
-        for note in self._before_reset:
-            note(None)
         self.inner.reset(at, env_info)
         self._begin(at)
 
@@ -413,19 +319,13 @@ class _BoundChain(BoundWriter):
 
     def _transform(self, at: Sequence[int] | None) -> bool:
         """Transform ``next`` of some rows (None: all); return whether a transform may have ended a row."""
-        if not self._by_torch:
-            return self._stepped(at)
-        with torch.no_grad():
-            return self._stepped(at)
-
-    def _stepped(self, at: Sequence[int] | None) -> bool:
         more = False
         self.progress.words[self.progress.at] = 0
-        for step, part in self._steps:
+        for step, name in self._steps:
             try:
                 more = step(at) or more
             except Exception as error:
-                add_note(error, f"in the step of the transform {type(part).__name__}")
+                add_note(error, f"in the step of {name}")
                 raise
         return more
 
@@ -433,18 +333,11 @@ class _BoundChain(BoundWriter):
         """Transform the root of rows that were reset."""
         for flags in self._root_done:
             clear_rows(flags, at)
-        if not self._by_torch:
-            self._run_resets(at)
-            return
-        with torch.no_grad():
-            self._run_resets(at)
-
-    def _run_resets(self, at: Sequence[int]) -> None:
-        for reset, part in self._resets:
+        for reset, name in self._resets:
             try:
                 reset(at)
             except Exception as error:
-                add_note(error, f"in the reset of the transform {type(part).__name__}")
+                add_note(error, f"in the reset of {name}")
                 raise
 
     def _ended(self, at: Sequence[int] | None) -> Ended:

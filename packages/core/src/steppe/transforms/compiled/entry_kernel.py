@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import torch
 
@@ -18,6 +19,9 @@ Prepare = Callable[[Key, Array, Array], Callable[[], object]]
 
 #: Size of the blocks of expensive calls, in caches: one call for all rows might need too much memory.
 _MANY = 8
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class EntryKernel:
@@ -68,18 +72,17 @@ class EntryKernel:
         return blocks_of(n, (source.nbytes + target.nbytes) // n, times=1 if self.by_blocks else _MANY)
 
 
-def without_gradients(run: Callable[[], object]) -> Callable[[], object]:
+def without_gradients(run: Callable[_P, _T]) -> Callable[_P, _T]:
     """Return the function, run as under ``torch.no_grad()``."""
     is_enabled, set_enabled = torch.is_grad_enabled, torch.set_grad_enabled
 
-    def without() -> None:
+    def without(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         # torch.no_grad() takes twice the time, and gradients are mostly disabled already.
         if not is_enabled():
-            run()
-            return
+            return run(*args, **kwargs)
         set_enabled(False)
         try:
-            run()
+            return run(*args, **kwargs)
         finally:
             set_enabled(True)
 

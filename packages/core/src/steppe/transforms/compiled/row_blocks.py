@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from steppe.envs import BoundWriter, Ended, EnvInfos, Rows
-from steppe.transforms.compiled.row_plan import RowPlan
+from steppe.transforms.compiled.row_plan import RowPlan, shared
 
 _Part: TypeAlias = "tuple[int, list[int], Callable[..., Ended], Callable[..., None]]"
 
@@ -32,18 +32,17 @@ def blocks_of(n: int, size: int, times: int = 1) -> list[slice]:
     return [slice(i * n // count, (i + 1) * n // count) for i in range(count)]
 
 
-def part_in_blocks(plans: Sequence[RowPlan], shares: Callable[[int], bool]) -> tuple[int, int]:
+def part_in_blocks(plans: Sequence[RowPlan]) -> tuple[int, int]:
     """Return how many transforms of a chain run in blocks, and the largest number of bytes that one uses of a row.
 
     The last of them is the last transform of large entries before any transform that needs all rows at once.
 
     Args:
         plans: the chain of each environment.
-        shares: whether one call of the transform at a position serves all rows.
     """
     plan, end, size = plans[0], 0, 0
     for i in range(len(plan.parts)):
-        if not all(_in_blocks(chain, i) or (chain.hooks[i].pairs and not shares(i)) for chain in plans):
+        if not all(_in_blocks(chain, i) or (chain.hooks[i].pairs and not shared(plans, i)) for chain in plans):
             break
         used = _bytes_of(plan, i)
         if used >= _LARGE:
@@ -57,7 +56,7 @@ def _in_blocks(plan: RowPlan, i: int) -> bool:
     rows = hook.rows
     if rows is None:
         return hook.does_nothing or hook.only_inverts
-    return not rows.notices_calls and (rows.bind is None or rows.by_blocks)
+    return rows.by_blocks or (rows.bind is None and rows.wrap is None)
 
 
 def _bytes_of(plan: RowPlan, i: int) -> int:

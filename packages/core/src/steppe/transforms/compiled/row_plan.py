@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link
 from steppe.transforms.transform_keys import DONE_NAMES, Key
 
-__all__ = ["Memory", "RowPlan", "Value", "links", "plan_rows"]
+__all__ = ["Memory", "RowPlan", "Value", "links", "plan_rows", "shared"]
 
 
 class Value:
@@ -88,7 +88,7 @@ class RowPlan:
         parts, hooks, before: the transforms, the hooks of each of them and the specs before each of them.
         after: the specs behind all of them.
         values: the values by key, before the first transform and behind each one.
-        repeating: positions of the transforms that repeat steps.
+        repeating: positions of the transforms that may step several times.
     """
 
     def __init__(self, base: RowLayout, chain: list[Link], specs: EnvSpecs, *, casts_in_write: bool = True) -> None:
@@ -98,7 +98,7 @@ class RowPlan:
         before = self.before = [link.before for link in chain]
         after = self.after = chain[-1].after if chain else specs
         self.base_carried, self._base_reads_root = base.carried, base.reads_root
-        self.repeating = [i for i, hook in enumerate(hooks) if hook.rows is not None and hook.rows.repeats is not None]
+        self.repeating = [i for i, hook in enumerate(hooks) if hook.rows is not None and hook.rows.steps_again]
         #: For each transform, the pairs of its inverse that are actions. Rows have no states that are not observed.
         self.action_pairs = [
             [pair for pair in hook.inverse_pairs or () if specs.action.get(pair[1], None) is not None]
@@ -109,10 +109,7 @@ class RowPlan:
         flag = np.dtype(bool)
         current |= {name: Value(shape, flag, True) for name, shape in base.done_shapes.items()}
         self.values = [current]
-        for i, link in enumerate(chain):
-            if i in self.repeating:
-                for key in self.rewards_before(i):
-                    current[key].is_read = True  # rewards are added up before later casts
+        for link in chain:
             current = self._behind(link.hooks, current, link.after)
             self.values.append(current)
         for key, value in current.items():
@@ -191,11 +188,15 @@ class RowPlan:
         """The values of the base that transforms overwrite in the memory where the base writes them."""
         over: dict[Value, None] = {}
         base = {value.place: value for value in self.values[0].values()}
-        for part, hook, behind in zip(self.parts, self.hooks, self.values[1:], strict=True):
-            keys: list[Key] = [key for _, key in hook.pairs or ()] if hook.rows is None else list(hook.rows.writes)
-            keys += DONE_NAMES if part.writes_done else ()
+        for i, (part, behind) in enumerate(zip(self.parts, self.values[1:], strict=True)):
+            keys = [*self.written(i), *(DONE_NAMES if part.writes_done else ())]
             over.update((base[behind[key].place], None) for key in keys if key in behind and behind[key].place in base)
         return list(over)
+
+    def written(self, i: int) -> list[Key]:
+        """Return the entries that transform ``i`` overwrites, without done entries that it may set."""
+        hook = self.hooks[i]
+        return [key for _, key in hook.pairs or ()] if hook.rows is None else list(hook.rows.writes)
 
     @property
     def reads_base_root(self) -> bool:
@@ -206,10 +207,6 @@ class RowPlan:
             for hook, before in zip(self.hooks, self.values, strict=False)
             for key in (hook.rows.carried if hook.rows is not None else ())
         )
-
-    def rewards_before(self, i: int) -> list[Key]:
-        """Return the keys of the rewards before transform ``i``."""
-        return list(self.before[i].reward.keys(include_nested=True, leaves_only=True))
 
     def carried_before(self, i: int) -> list[Key]:
         """Return the entries of the root that a step with the first ``i`` transforms reads."""
@@ -253,6 +250,14 @@ class RowPlan:
                 if value is None or final.get(key) is not value:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
         return self._repeating_problem()
+
+
+def shared(plans: Sequence[RowPlan], i: int) -> bool:
+    """Whether one call of the transform at a position serves the environments of these chains."""
+    if len(plans) == 1:
+        return True
+    keys = [plan.parts[i].key_of_rows() for plan in plans]
+    return keys[0] is not None and all(key == keys[0] for key in keys)
 
 
 def links(parts: Iterable[Transform], specs: EnvSpecs) -> Iterator[Link]:
@@ -304,8 +309,8 @@ def row_problem(link: Link) -> str | None:
         return f"{name} changes the root of the next step."
     if part.writes_step:
         return f"{name} may exclude rows from a step."
-    notices = hook.rows is not None and hook.rows.notices_calls
-    if (hook.before_reset is not None and not notices) or hook.instead_of_reset is not None:
+    wraps = hook.rows is not None and hook.rows.wrap is not None
+    if (hook.before_reset is not None and not wraps) or hook.instead_of_reset is not None:
         return f"{name} changes the argument of reset."
     if hook.converts:
         states = set(specs.state.keys(include_nested=True, leaves_only=True))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -17,38 +17,37 @@ from steppe.storage import TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.entry_kernel import EntryKernel
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
-from steppe.transforms.compiled.transform_hooks import Array, Bind, Hooks, RowArrays, shallow_copy
-from steppe.transforms.transform_keys import Key
+from steppe.transforms.compiled.transform_hooks import Array, Bind, Hooks, ResetOnRows, RowArrays, shallow_copy
+from steppe.transforms.transform_keys import DONE_NAMES, Key
 
-__all__ = ["RowByRow", "Stage", "make_stage"]
+__all__ = ["Stage", "make_stage", "row_by_row"]
 
-_DONE = ("done", "terminated", "truncated")
 _from_numpy = torch.from_numpy
 
 _Arrays: TypeAlias = "dict[Key, Array]"
 _Tensors: TypeAlias = "dict[Key, torch.Tensor]"
+#: An entry behind a transform: key, memory, and the entry before the transform if it is in the same memory.
+_Column: TypeAlias = "tuple[Key, torch.Tensor, torch.Tensor | None]"
 
 
-class Stage(Protocol):
+class Stage(NamedTuple):
     """What one transform does to rows.
 
     Attributes:
-        by_torch: whether it computes with torch, under ``torch.no_grad()``.
-        steps, resets: whether ``step`` and ``reset`` do anything.
+        step: transforms ``next`` of the rows that were stepped (None: all), and returns whether a row may have ended.
+            None if there is nothing to do.
+        reset: the same for the root of the rows that were reset.
+        by_torch: whether these functions compute with torch, under ``torch.no_grad()``.
+        written: arrays of ``next`` that ``step`` writes in all rows, also in those that were not stepped.
     """
 
-    by_torch: bool
-    steps: bool
-    resets: bool
-
-    def step(self, at: Sequence[int] | None) -> bool:
-        """Transform ``next`` of the rows that were stepped (None: all); return whether a row may have ended."""
-
-    def reset(self, at: Sequence[int]) -> None:
-        """Transform the root of the rows that were reset."""
+    step: Callable[[Sequence[int] | None], bool] | None
+    reset: ResetOnRows | None
+    by_torch: bool = False
+    written: Sequence[Array] = ()
 
 
-def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, rows: Rows, part: slice) -> Stage:
+def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, part: slice) -> Stage:
     """Return the stage of transform ``i`` for a part of the rows.
 
     Args:
@@ -56,7 +55,6 @@ def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, rows: Rows
         chain: the plan whose transform it is: that of the row, if each row has a chain of its own.
         i: position of the transform.
         memory: the arrays of the values.
-        rows: the caller's rows.
         part: the rows that the transform changes.
     """
     before, behind, hook = plan.values[i], plan.values[i + 1], chain.hooks[i]
@@ -67,9 +65,47 @@ def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, rows: Rows
 
     levels = arrays(before, True), arrays(behind, True), arrays(before, False), arrays(behind, False)
     bind = _bind_of(chain.parts[i], hook, before, behind)
-    if bind is not None:
-        return _Kernel(bind, levels, by_torch=hook.rows is None)
-    return _OnTensorDicts(chain, i, *levels, {key: array[part] for key, array in rows.root.items()}, rows)
+    if bind is None:
+        stage = _OnTensorDicts(chain, i, levels, memory.rows, part)
+        return Stage(stage.step if hook.step else None, stage.reset if hook.reset else None, by_torch=True)
+    root, root_behind, following, after = levels
+    step, reset = bind(RowArrays(root_behind, root), RowArrays(after, following))
+    over = {*chain.written(i), *DONE_NAMES}
+    written = [after[key] for key, value in behind.items() if key in over or before.get(key) is not value]
+    # The function runs on all rows.
+    return Stage(None if step is None else lambda _: step(), reset, by_torch=hook.rows is None, written=written)
+
+
+def row_by_row(stages: Sequence[Stage], progress: Progress) -> Stage:
+    """Return one stage of those of a transform in several environments, each of which has a chain of its own."""
+    steps = [stage.step or _no_step for stage in stages]
+    resets = [stage.reset or _no_reset for stage in stages]
+
+    def note(row: int) -> None:
+        """Note the row at work, for errors."""
+        progress.words[progress.at] = progress.base + row
+
+    def step(at: Sequence[int] | None) -> bool:
+        more = False
+        for row in range(len(steps)) if at is None else at:
+            note(row)
+            more = steps[row](None) or more
+        return more
+
+    def reset(at: Sequence[int]) -> None:
+        for row in at:
+            note(row)
+            resets[row]((0,))
+
+    return Stage(step, reset, by_torch=any(stage.by_torch for stage in stages))
+
+
+def _no_step(at: Sequence[int] | None) -> bool:
+    return False
+
+
+def _no_reset(at: Sequence[int]) -> None:
+    pass
 
 
 def _bind_of(part: Transform, hook: Hooks, before: dict[Key, Value], behind: dict[Key, Value]) -> Bind | None:
@@ -101,49 +137,16 @@ def _cast(key: Key, source: Array, target: Array) -> Callable[[], object]:
     return partial(np.copyto, target, source, casting="unsafe")
 
 
-class _Kernel:
-    """The functions that a ``bind`` returns.
-
-    Args:
-        bind: see :class:`RowHooks`.
-        levels: arrays of the root before and behind the transform, and of ``next`` before and behind it.
-        by_torch: whether the functions compute with torch.
-    """
-
-    def __init__(self, bind: Bind, levels: tuple[_Arrays, _Arrays, _Arrays, _Arrays], *, by_torch: bool) -> None:
-        root, root_behind, following, behind = levels
-        self._step, self._reset = bind(RowArrays(root_behind, root), RowArrays(behind, following))
-        self.steps, self.resets, self.by_torch = self._step is not None, self._reset is not None, by_torch
-
-    def step(self, at: Sequence[int] | None) -> bool:
-        # The function runs on all rows. The chain restores the rows that the step leaves out.
-        assert self._step is not None
-        return bool(self._step())
-
-    def reset(self, at: Sequence[int]) -> None:
-        assert self._reset is not None
-        self._reset(at)
-
-
 class _OnTensorDicts:
     """The hooks of any other transform, on TensorDicts of the rows; entries that it replaces are copied back.
 
     A transform without a shared key has one row, and its TensorDicts have the batch size of the environment, ``[]``.
     """
 
-    by_torch = True
-
     def __init__(
-        self,
-        plan: RowPlan,
-        i: int,
-        root: _Arrays,
-        root_behind: _Arrays,
-        following: _Arrays,
-        behind: _Arrays,
-        whole_root: _Arrays,
-        rows: Rows,
+        self, plan: RowPlan, i: int, levels: tuple[_Arrays, _Arrays, _Arrays, _Arrays], rows: Rows, part: slice
     ) -> None:
+        root, root_behind, following, behind = levels
         self.rows = rows
         self.part, self.hook = plan.parts[i], plan.hooks[i]
         specs, after = plan.before[i], plan.after
@@ -156,17 +159,14 @@ class _OnTensorDicts:
 
         self._next = wrapped(union(specs.observation, specs.reward, specs.done), following)
         self._root = wrapped(union(specs.observation, specs.done), root)
+        whole_root = {key: array[part] for key, array in rows.root.items()}
         self._whole_root = wrapped(union(after.observation, after.done, after.action), whole_root)
-        self._behind, self._root_behind = (
-            _Targets(arrays, before, takes_rows=self.takes_rows)
-            for arrays, before in ((behind, self._next), (root_behind, self._root))
-        )
+        self._behind, self._root_behind = self._next.columns(behind), self._root.columns(root_behind)
         # A step receives the root as the environment before the transform does.
         self._inverses = [
             inverse for hook in reversed(plan.hooks[i:]) if hook.converts and (inverse := hook.inverse) is not None
         ]
         self._empty = torch.Size([self.n] if self.takes_rows else []), plan.layout.device
-        self.steps, self.resets = self.hook.step is not None, self.hook.reset is not None
 
     def step(self, at: Sequence[int] | None) -> bool:
         assert self.hook.step is not None
@@ -193,7 +193,7 @@ class _OnTensorDicts:
         fresh, values = self._root(some)
         self._write(self.hook.reset(whole, fresh), values, self._root_behind, some)
 
-    def _write(self, data: TensorDictBase, before: _Tensors, targets: _Targets, at: Sequence[int] | None) -> bool:
+    def _write(self, data: TensorDictBase, before: _Tensors, targets: list[_Column], at: Sequence[int] | None) -> bool:
         """Copy entries that the transform has replaced or written into; return whether a row may have ended.
 
         Args:
@@ -206,7 +206,7 @@ class _OnTensorDicts:
         if not isinstance(data, TensorDictBase):
             raise SpecError(f"{type(self.part).__name__} must return a TensorDict, found {type(data).__name__}.")
         level = entries(data) if type(data) is TensorDict else None
-        for key, target, source in targets.columns:
+        for key, target, source in targets:
             value = level.get(key) if level is not None and isinstance(key, str) else data.get(key, None)
             if source is not None and (value is source or (value is before[key] and _untouched(value))):
                 continue
@@ -215,7 +215,7 @@ class _OnTensorDicts:
                 raise SpecError(
                     f"{type(self.part).__name__} left out the entry {key!r}, which its specs have. Found {names}."
                 )
-            ends = ends or key in _DONE
+            ends = ends or key in DONE_NAMES
             shape = target.shape if at is None else (len(at), *target.shape[1:])
             _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
             if key == "done" and targets is self._behind and not self.part.writes_done:
@@ -248,7 +248,7 @@ class _Wrapped:
     def __init__(
         self, spec: Composite, arrays: _Arrays, *, takes_rows: bool, copies: bool, device: torch.device | None
     ) -> None:
-        self.spec, self.copies, self.device = spec, copies, device
+        self.spec, self.copies, self.device, self._takes_rows = spec, copies, device, takes_rows
         n = len(next(iter(arrays.values()), ()))
         columns = {key: array if takes_rows else array[0, ...] for key, array in arrays.items()}
         self.tensors = {key: torch.from_numpy(array) for key, array in columns.items()}
@@ -267,21 +267,14 @@ class _Wrapped:
         values = {key: _from_numpy(array.copy()) for key, array in self._arrays}
         return self._builder(values), values
 
-
-class _Targets:
-    """The memory of entries behind a transform.
-
-    Attributes:
-        columns: key, memory, and the entry before the transform if it is in the same memory.
-    """
-
-    def __init__(self, arrays: Mapping[Key, Array], before: _Wrapped, *, takes_rows: bool) -> None:
-        self.columns: list[tuple[Key, torch.Tensor, torch.Tensor | None]] = []
-        for key, array in arrays.items():
-            target, source = torch.from_numpy(array), before.tensors.get(key)
-            target = target if takes_rows else target[0]
+    def columns(self, behind: _Arrays) -> list[_Column]:
+        """Return the memory of the entries behind the transform."""
+        columns: list[_Column] = []
+        for key, array in behind.items():
+            target, source = torch.from_numpy(array if self._takes_rows else array[0, ...]), self.tensors.get(key)
             same = source is not None and source.data_ptr() == target.data_ptr()
-            self.columns.append((key, target, source if same else None))
+            columns.append((key, target, source if same else None))
+        return columns
 
 
 def _untouched(copy: torch.Tensor) -> bool:
@@ -299,28 +292,3 @@ def _check(
             f"{value.dtype}; its specs say {tuple(shape[batch_dims:])} and {dtype}. Change them in "
             "transform_observation_spec or a sibling."
         )
-
-
-class RowByRow:
-    """The stages of one transform in several environments, each with a chain of its own."""
-
-    def __init__(self, stages: Sequence[Stage], progress: Progress) -> None:
-        self.stages, self.progress = stages, progress
-        self.by_torch = any(stage.by_torch for stage in stages)
-        self.steps, self.resets = stages[0].steps, stages[0].resets
-
-    def step(self, at: Sequence[int] | None) -> bool:
-        more = False
-        for row in range(len(self.stages)) if at is None else at:
-            self._note(row)
-            more = self.stages[row].step(None) or more
-        return more
-
-    def reset(self, at: Sequence[int]) -> None:
-        for row in at:
-            self._note(row)
-            self.stages[row].reset((0,))
-
-    def _note(self, row: int) -> None:
-        """Note the row at work, for errors."""
-        self.progress.words[self.progress.at] = self.progress.base + row

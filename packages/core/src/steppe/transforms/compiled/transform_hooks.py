@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import DoneGroup, EnvBase, done_groups
+from steppe.envs import BoundWriter, DoneGroup, EnvBase, done_groups
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.transform_keys import Key, names_of
@@ -23,6 +23,7 @@ __all__ = [
     "Bind",
     "EnvSpecs",
     "Hooks",
+    "InnerWriter",
     "Link",
     "RowArrays",
     "RowHooks",
@@ -123,6 +124,25 @@ class RowArrays(dict[Key, Array]):
 Bind: TypeAlias = Callable[[RowArrays, RowArrays], "tuple[StepOnRows | None, ResetOnRows | None]"]
 
 
+class InnerWriter(NamedTuple):
+    """A bound writer to wrap: it steps the environments with the transforms before one of their chains.
+
+    Attributes:
+        writer: the bound writer.
+        parts: the transform of each row; a single one if it serves all rows.
+        n: number of rows.
+        carried: arrays ``[n, *shape]`` of the root and of ``next``, for each entry of the root that the writer reads.
+            Empty unless the transform declares ``steps_again``.
+        following: arrays ``[n, *shape]`` of ``next`` that the writer writes, by key.
+    """
+
+    writer: BoundWriter
+    parts: list[Transform]
+    n: int
+    carried: list[tuple[Array, Array]]
+    following: dict[Key, Array]
+
+
 @dataclass
 class RowHooks:
     """What a transform does to blocks of rows, in numpy: the same as its hooks on TensorDicts, in less time.
@@ -139,14 +159,12 @@ class RowHooks:
         reads: entries of ``next`` that it reads.
         writes: entries of ``next`` that the environment before the transform has, and that it overwrites.
         casts: entries whose dtype the transform changes. numpy casts them as they are written, without a function.
-        notices_calls: whether ``Hooks.inverse`` and ``Hooks.before_reset`` only note that a step or a reset begins, and
-            change no data. They are called on rows too then.
         by_blocks: whether the result for a row depends on that row only. Then large entries may be transformed in
             blocks of a few rows, with one call of ``bind`` for each block.
-        repeats: how often the environment, with the transforms before this one, takes the same action in one step; at
-            least 1. Rows whose episode ends are not stepped again. ``next`` then holds the sums of the rewards and the
-            last value of all other entries. The functions of ``bind`` and later transforms run once, after the last
-            repetition. None if the transform repeats nothing.
+        wrap: function that returns the bound writer to step in place of that of the environment with the transforms
+            before this one, such as one that repeats its steps. The functions of ``bind`` and later transforms run
+            behind it. ``Hooks.inverse`` and ``Hooks.before_reset`` must change no data then; rows do not call them.
+        steps_again: whether that writer may step the environment several times in one step.
     """
 
     bind: Bind | None = None
@@ -154,9 +172,9 @@ class RowHooks:
     reads: Iterable[Key] = ()
     writes: Iterable[Key] = ()
     casts: Iterable[Key] = ()
-    notices_calls: bool = False
     by_blocks: bool = False
-    repeats: int | None = None
+    wrap: Callable[[InnerWriter], BoundWriter] | None = None
+    steps_again: bool = False
 
 
 @dataclass
@@ -203,7 +221,7 @@ class Hooks:
     @property
     def converts(self) -> bool:
         """Whether it changes the argument of ``step``."""
-        return self.inverse is not None and not (self.rows is not None and self.rows.notices_calls)
+        return self.inverse is not None and not (self.rows is not None and self.rows.wrap is not None)
 
     @property
     def only_inverts(self) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from steppe.envs import BoundWriter, Ended, EnvInfos
-from steppe.transforms.compiled.transform_hooks import Array
 
 __all__ = ["Repeated"]
+
+_Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Repeated(BoundWriter):
@@ -29,8 +30,8 @@ class Repeated(BoundWriter):
         self,
         inner: BoundWriter,
         counts: Sequence[int],
-        carried: Iterable[tuple[Array, Array]],
-        rewards: Iterable[Array],
+        carried: Iterable[tuple[_Array, _Array]],
+        rewards: Iterable[_Array],
     ) -> None:
         self._inner, self._step = inner, inner.step
         self._counts, self._rows = list(counts), range(len(counts))
