@@ -93,11 +93,11 @@ def _check_batches(factory: EnvFactory, workers: int) -> None:
     serial, parallel = steppe.SerialEnv(workers, factory), steppe.ParallelEnv(workers, factory)
     try:
         actions = _draw_actions(serial)
-        one, other = (_seeded_rollout(batch, actions) for batch in (serial, parallel))
+        serial_data, parallel_data = (_seeded_rollout(batch, actions) for batch in (serial, parallel))
     finally:
         serial.close()
         parallel.close()
-    _compare(one, other, "SerialEnv", "ParallelEnv")
+    _compare(serial_data, parallel_data, "SerialEnv", "ParallelEnv")
 
 
 def _draw_actions(env: EnvBase) -> list[TensorDictBase]:

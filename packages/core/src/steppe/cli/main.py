@@ -77,9 +77,9 @@ def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     # Only the requested command is imported; for the help, those of the core.
     for each in [name] if name else _CORE:
         command = _find(each)
-        own = commands.add_parser(each, help=command.help)
-        command.add_arguments(own)
-        own.set_defaults(run=command.run)
+        command_parser = commands.add_parser(each, help=command.help)
+        command.add_arguments(command_parser)
+        command_parser.set_defaults(run=command.run)
     if not name:
         parser.epilog = _list_others(commands)
     args, unknown = parser.parse_known_args(argv)

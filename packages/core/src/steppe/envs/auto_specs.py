@@ -53,7 +53,7 @@ def auto_specs_(
         SpecError: the policy writes no action, or ``_step`` returns no reward.
     """
     start = env._reset(tensordict)
-    given = set(_keys(tensordict)) if tensordict is not None else set()
+    start_keys = set(_keys(tensordict)) if tensordict is not None else set()
     actions, rewards = _as_list(action_key), _as_list(reward_key)
     dones = _as_list(done_key) if done_key is not None else None
     following = []
@@ -67,12 +67,12 @@ def auto_specs_(
             )
         following.append(env._step(root))
         roots.append(root.copy().update(following[-1]))
-    found = _keys(following[0])
-    absent = [key for key in rewards if key not in found]
+    step_keys = _keys(following[0])
+    absent = [key for key in rewards if key not in step_keys]
     if absent:
-        raise SpecError(f"auto_specs_: _step returned no reward at {absent}. Found {found}; set reward_key.")
-    done = [key for key in found if (key in dones if dones is not None else as_path(key)[-1] in _DONE)]
-    observations = [key for key in found if key not in rewards and key not in done]
+        raise SpecError(f"auto_specs_: _step returned no reward at {absent}. Found {step_keys}; set reward_key.")
+    done = [key for key in step_keys if (key in dones if dones is not None else as_path(key)[-1] in _DONE)]
+    observations = [key for key in step_keys if key not in rewards and key not in done]
     if observation_key is not None:
         observations = [key for key in observations if key in _as_list(observation_key)]
     size = env.batch_size
@@ -84,7 +84,7 @@ def auto_specs_(
     env.full_done_spec = Composite(
         {key: Categorical(2, shape=following[0].get(key).shape, dtype=torch.bool) for key in done}, shape=size
     )
-    states = sorted(given - set(actions) - {"_reset"}, key=str)
+    states = sorted(start_keys - set(actions) - {"_reset"}, key=str)
     env.full_state_spec = _specs([roots[0].select(*states)]) if states else Composite({}, shape=size)
     return env
 

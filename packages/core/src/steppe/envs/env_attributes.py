@@ -248,11 +248,11 @@ class EnvAttributes(SpecViews, Module):
             raise SpecError(
                 f"{type(self).__name__}.{what} takes {taken}, found {type(tensordict).__name__}. Write: {line}"
             )
-        found, own = tensordict.batch_size, self.batch_size
-        if found == own or (not self._batch_locked and not own):
+        data_size, env_size = tensordict.batch_size, self.batch_size
+        if data_size == env_size or (not self._batch_locked and not env_size):
             return
         raise SpecError(
-            f"{type(self).__name__}.{what} needs data of batch size {tuple(own)}, found {tuple(found)}."
+            f"{type(self).__name__}.{what} needs data of batch size {tuple(env_size)}, found {tuple(data_size)}."
             + ("" if what == "step" else " Make it with TensorDict({...}, batch_size=env.batch_size).")
         )
 

@@ -17,27 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["env_info_values", "native_info"]
 
 
-def env_info_values(
-    env: EnvAttributes, given: Mapping[str, Any], *, rows: int | None = None
-) -> dict[str, torch.Tensor]:
+def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | None = None) -> dict[str, torch.Tensor]:
     """Return the values of a reset as tensors of the dtypes of ``env.env_info_spec``.
 
     Args:
         env: the environment.
-        given: a value for each key of its ``env_info_spec``.
+        info: a value for each key of its ``env_info_spec``.
         rows: for how many rows of the batch the values are; all by default.
 
     Raises:
         SpecError: a key is missing or unknown, a value has another shape, or the environment takes none.
     """
     spec = env.env_info_spec
-    names, found = sorted(spec.keys(), key=str), sorted(given.keys(), key=str)
-    if found != names:
-        raise _wrong_names(env, given, names)
+    names, info_names = sorted(spec.keys(), key=str), sorted(info.keys(), key=str)
+    if info_names != names:
+        raise _wrong_names(env, info, names)
     values = {}
     for name in names:
         leaf = spec[name]
-        value = torch.as_tensor(given[name], dtype=leaf.dtype, device=leaf.device or CPU)
+        value = torch.as_tensor(info[name], dtype=leaf.dtype, device=leaf.device or CPU)
         expected = tuple(leaf.shape) if rows is None else (rows, *leaf.shape[1:])
         if env.batch_locked and tuple(value.shape) != expected:
             raise SpecError(f"env_info[{name!r}] must have shape {expected}, found {tuple(value.shape)}.")
@@ -45,21 +43,21 @@ def env_info_values(
     return values
 
 
-def _wrong_names(env: EnvAttributes, given: Mapping[str, Any], names: list[str]) -> SpecError:
+def _wrong_names(env: EnvAttributes, info: Mapping[str, Any], names: list[str]) -> SpecError:
     name = type(env).__name__
     if names:
-        return SpecError(f"env_info of {name} has {names}, as its env_info_spec says, found {sorted(given)}.")
+        return SpecError(f"env_info of {name} has {names}, as its env_info_spec says, found {sorted(info)}.")
     declared = []
-    for key, value in given.items():
+    for key, value in info.items():
         try:
             example = torch.as_tensor(value, device=CPU)
             shape = tuple(example.shape[env.batch_dims :])
             declared.append(f"{key}=Unbounded({shape}, dtype={example.dtype})")
         except (TypeError, ValueError, RuntimeError):
             declared.append(f"{key}=Unbounded(...)")
-    key = next(iter(given), "key")
+    key = next(iter(info), "key")
     return SpecError(
-        f"{name} takes no env_info, and was given {sorted(given)}. Declare it in the __init__ of one environment: "
+        f"{name} takes no env_info, and was given {sorted(info)}. Declare it in the __init__ of one environment: "
         f"self.env_info_spec = Composite({', '.join(declared)}). _reset then finds it at ('env_info', {key!r}) of its "
         "tensordict, reset_into in its env_info. Options of a library's reset are given as env.reset(options={...})."
     )

@@ -83,5 +83,5 @@ def check_takes_one(owner: type, name: str) -> None:
 
 def _taken(cls: type, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Remove from ``kwargs`` the arguments that every class takes, unless ``__init__`` names them, and return them."""
-    own = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
-    return {name: kwargs.pop(name) for name in _FOR_ALL if name in kwargs and name not in own}
+    parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    return {name: kwargs.pop(name) for name in _FOR_ALL if name in kwargs and name not in parameters}

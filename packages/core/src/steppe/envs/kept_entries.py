@@ -42,7 +42,7 @@ def is_kept(key: NestedKey, declared: DeclaredKeys) -> bool:
         return True
     path = as_path(key)
     path = path[1:] if path[0] == "next" else path
-    return any(one[: len(path)] == path for one in declared)
+    return any(declared_path[: len(path)] == path for declared_path in declared)
 
 
 def without_private(data: TensorDictBase, declared: DeclaredKeys) -> TensorDictBase:

@@ -80,61 +80,61 @@ class ResetAndStep(EnvAttributes):
                 return rows.reset()
         if set_state is not None:
             kwargs |= reset_masks.asked_state(self, tensordict, set_state=set_state)
-        given = self._with_env_info(tensordict, env_info)
+        data = self._with_env_info(tensordict, env_info)
         groups = self.done_groups
         masks: Masks = {}
-        if given is not None:
-            self.check_batch(given, "reset")
-            masks = self.requested_masks(given)
+        if data is not None:
+            self.check_batch(data, "reset")
+            masks = self.requested_masks(data)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
-                return reset_masks.clear_masks(given, groups)
+                return reset_masks.clear_masks(data, groups)
         memory = self.base_state.auto_reset
         if memory is not None and masks and memory.pending is not None:
             fresh = memory.take(self)
         else:
-            shown = given
-            if masks_alone and given is not None:
-                shown, kwargs = self._without_state(given, kwargs)
+            shown = data
+            if masks_alone and data is not None:
+                shown, kwargs = self._without_state(data, kwargs)
             fresh = self._reset(shown, **kwargs)
-        return self.settle_reset(given, fresh, masks)
+        return self.settle_reset(data, fresh, masks)
 
-    def _without_state(self, given: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
+    def _without_state(self, data: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
         """Return the data and the arguments of ``_reset`` in an automatic reset: no state of the last episode."""
         if self.steps_others:
-            return given, {**kwargs, "select_reset_only": True}
-        shown = given.select(*self.reset_keys, "env_info", strict=False)
+            return data, {**kwargs, "select_reset_only": True}
+        shown = data.select(*self.reset_keys, "env_info", strict=False)
         return shown, {**kwargs, "set_state": False} if self.supports_set_state else kwargs
 
     def settle_reset(
         self,
-        given: TensorDictBase | None,
+        data: TensorDictBase | None,
         fresh: TensorDictBase,
         masks: Masks | None = None,
     ) -> TensorDictBase:
         """Check the result of ``_reset``, and write it into ``given`` where the masks are True.
 
         Args:
-            given: the data that is reset, or None.
+            data: the data that is reset, or None.
             fresh: the result of ``_reset``.
             masks: by level; by default those in ``given``.
         """
         groups = self.done_groups
         if masks is None:
-            masks = self.requested_masks(given) if given is not None else {}
+            masks = self.requested_masks(data) if data is not None else {}
         if not isinstance(fresh, TensorDictBase):
             raise SpecError(f"{type(self).__name__}._reset must return a TensorDict, found {type(fresh).__name__}.")
-        if fresh is given:
+        if fresh is data:
             raise SpecError(f"{type(self).__name__}._reset must return a new TensorDict, not the one it was given.")
         complete_done(fresh, groups, self.full_done_spec)
-        self._adjust_and_validate(fresh, given, self._expectation, "reset")
+        self._adjust_and_validate(fresh, data, self._expectation, "reset")
         if not self.allow_done_after_reset:
             check_reset_done(fresh, groups, masks, type(self).__name__)
-        if given is None:
+        if data is None:
             return fresh
-        return reset_masks.merge_reset(given, fresh, groups, masks)
+        return reset_masks.merge_reset(data, fresh, groups, masks)
 
     def _adjust_and_validate(
-        self, data: TensorDictBase, given: TensorDictBase | None, expectation: Expectation, what: str
+        self, data: TensorDictBase, root: TensorDictBase | None, expectation: Expectation, what: str
     ) -> None:
         """Reshape and cast the data of a reset or step to the specs, and compare the first one with them."""
         state = self.base_state
@@ -143,7 +143,7 @@ class ResetAndStep(EnvAttributes):
         if first and what == "step":
             self._find_extra_outputs(data)
         if first or state.run_type_checks:
-            validate(self, data, given, what)
+            validate(self, data, root, what)
             state.validated.add(what)
 
     def _with_env_info(self, tensordict: TensorDictBase | None, env_info: Any) -> TensorDictBase | None:

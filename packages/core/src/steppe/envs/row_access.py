@@ -74,11 +74,11 @@ def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: object) -> Tens
     if not env.batch_locked and not env.batch_size:
         return env.step(tensordict)
     env._expectation.check_action(tensordict, rows=index)
-    given = tensordict.exclude("next")
+    data = tensordict.exclude("next")
     written = written_by_policy(tensordict, env.passed_through_keys)
     if written is not None:
-        given.set("next", written)
-    full = full_width(env, given, index)
+        data.set("next", written)
+    full = full_width(env, data, index)
     full.set("_step", _mask(env, index))
     return put_next(tensordict, env.step(full).get("next")[index])
 
@@ -100,8 +100,8 @@ def reset_at(
     index = checked_rows(env, rows, "reset_at")
     if not env.batch_locked and not env.batch_size:
         return env.reset(tensordict, env_info=env_info)
-    own = tensordict if tensordict is not None else TensorDict({}, batch_size=[index.numel()], device=env.device)
-    full = full_width(env, own.exclude("next"), index)
+    data = tensordict if tensordict is not None else TensorDict({}, batch_size=[index.numel()], device=env.device)
+    full = full_width(env, data.exclude("next"), index)
     for spec in (env.full_observation_spec, env.full_done_spec):
         for key, value in spec.zero().items(include_nested=True, leaves_only=True):
             if full.get(key, None) is None:

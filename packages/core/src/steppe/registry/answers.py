@@ -25,12 +25,12 @@ def check_env(env: object, label: str, *, name: str, function: str) -> None:
     envs = sys.modules.get("steppe.envs")
     if envs is None or not isinstance(env, envs.EnvBase):
         kind = type(env)
-        found = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        article = "an" if found[:1].lower() in "aeiou" else "a"
-        library = found.partition(".")[0]
+        kind_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        article = "an" if kind_name[:1].lower() in "aeiou" else "a"
+        library = kind_name.partition(".")[0]
         wrapper = ", such as steppe_gym.GymWrapper(env)," if library in ("gym", "gymnasium") else ""
         raise PluginError(
-            f"{label} made {article} {found} for {name!r}, which is no environment of steppe. "
+            f"{label} made {article} {kind_name} for {name!r}, which is no environment of steppe. "
             f"Return an EnvBase{wrapper} from {function}."
         )
 

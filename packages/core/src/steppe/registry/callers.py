@@ -80,8 +80,8 @@ class Callers:
             takes = specs[name].argnames
             unknown = [argument for argument in implementation.argnames if argument not in takes]
             if unknown:
-                found = joined([repr(argument) for argument in unknown])
-                text = f"{name} takes ({', '.join(takes)}), the plugin's function takes {found}"
+                arguments = joined([repr(argument) for argument in unknown])
+                text = f"{name} takes ({', '.join(takes)}), the plugin's function takes {arguments}"
                 self._refuse(record, text, implementation.function)
         return implemented
 

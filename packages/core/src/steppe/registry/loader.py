@@ -56,8 +56,8 @@ def _where(error: BaseException, module_name: str) -> str:
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         places.append((error.filename, error.lineno))
-    own = [place(file, line, package) for file, line in places if _inside(file, package)]
-    return f" ({own[-1]})" if own else ""
+    places_in_package = [place(file, line, package) for file, line in places if _inside(file, package)]
+    return f" ({places_in_package[-1]})" if places_in_package else ""
 
 
 def _inside(file: str, package: str) -> bool:

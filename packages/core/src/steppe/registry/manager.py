@@ -79,9 +79,9 @@ class Registry:
 
     def _found(self) -> Iterator[tuple[PluginRecord, list[PluginRecord]]]:
         """Yield every plugin, and the list of all plugins with its name."""
-        found = self.providers.found()
-        for kind in found:
-            for _, providers in sorted(found[kind].items()):
+        providers_by_name = self.providers.found()
+        for kind in providers_by_name:
+            for _, providers in sorted(providers_by_name[kind].items()):
                 for record in providers:
                     yield record, providers
 
@@ -98,12 +98,12 @@ class Registry:
 
     def not_installed(self) -> list[tuple[Kind, str, known.Provider]]:
         """Return the known names that no installed package provides."""
-        found = self.providers.found()
+        installed = self.providers.found()
         return [
             (kind, name, provider)
             for kind in GROUPS.values()
             for name, provider in sorted(self._table.of(kind).items())
-            if name not in found[kind]
+            if name not in installed[kind]
         ]
 
     def known_provider(self, kind: Kind, name: str) -> known.Provider | None:
@@ -220,18 +220,20 @@ class Registry:
 
     def env_names(self, namespace: str) -> list[str]:
         """Return the names in a namespace, sorted; imports the plugin. Empty if the plugin does not list them."""
-        own = self.registrations.env_names(namespace)
-        if namespace in self.registrations.all() or (own and namespace not in self.providers.found()["env"]):
-            return sorted(own)
+        registered_names = self.registrations.env_names(namespace)
+        if namespace in self.registrations.all() or (
+            registered_names and namespace not in self.providers.found()["env"]
+        ):
+            return sorted(registered_names)
         record = self.find(EnvId(namespace, "*"))
-        found = self.plugins.call(self.plugins.load(record), "steppe_env_names")
-        return sorted({*own, *answers.checked_names(found, record.label, namespace=namespace)})
+        plugin_names = self.plugins.call(self.plugins.load(record), "steppe_env_names")
+        return sorted({*registered_names, *answers.checked_names(plugin_names, record.label, namespace=namespace)})
 
     def library(self, namespace: str) -> LibraryInfo | None:
         """Return the library behind a namespace, as its plugin reports it; imports the plugin."""
         record = self.find(EnvId(namespace, "*"))
-        found = self.plugins.call(self.plugins.load(record), "steppe_library")
-        return answers.checked_library(found, record.label)
+        library = self.plugins.call(self.plugins.load(record), "steppe_library")
+        return answers.checked_library(library, record.label)
 
     def register_with_library(self, namespace: str, id: str, make: str | EnvMaker, options: dict[str, object]) -> None:
         """Register an environment with the library of a namespace; imports the plugin."""

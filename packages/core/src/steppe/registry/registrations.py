@@ -58,8 +58,8 @@ class Registrations:
         """Return the known names in a namespace."""
         registered = self.all()
         whole = registered.get(namespace)
-        own = {name.partition(":")[2] for name in registered if name.startswith(f"{namespace}:")}
-        return own | set(whole.names or () if whole else ())
+        names = {name.partition(":")[2] for name in registered if name.startswith(f"{namespace}:")}
+        return names | set(whole.names or () if whole else ())
 
     def find(self, env_id: EnvId) -> EnvMaker | None:
         """Return the function that makes the environment of an id, None if the id is not registered.

@@ -46,30 +46,34 @@ def split(
         InvalidRequirement: a line cannot be parsed.
     """
     parsed = [Requirement(line) for line in lines]
-    needed = [one for one in parsed if _active(one, "")]
-    optional = [one for one in parsed if not _active(one, "")]
+    needed = [requirement for requirement in parsed if _active(requirement, "")]
+    optional = [requirement for requirement in parsed if not _active(requirement, "")]
 
     def of_extra(name: str, seen: frozenset[str] = frozenset()) -> list[Requirement]:
-        found = []
-        for one in optional:
-            if not _active(one, name):
+        requirements = []
+        for requirement in optional:
+            if not _active(requirement, name):
                 continue
-            if canonical(one.name) != canonical(dist):
-                found.append(one)
+            if canonical(requirement.name) != canonical(dist):
+                requirements.append(requirement)
             else:
-                found += [deep for extra in one.extras - seen for deep in of_extra(extra, seen | {name, extra})]
-        return found
+                requirements += [
+                    deep for extra in requirement.extras - seen for deep in of_extra(extra, seen | {name, extra})
+                ]
+        return requirements
 
     choices: list[Alternative] = []
     flat: dict[str, Requirement] = {}
-    for one in optional:
-        if not _active(one, ANY_OF):
+    for requirement in optional:
+        if not _active(requirement, ANY_OF):
             continue
-        if canonical(one.name) == canonical(dist):
-            held = [deep for extra in sorted(one.extras) for deep in of_extra(extra)]
-            choices.append(Alternative(f"{dist}[{','.join(sorted(one.extras))}]", tuple(map(requirement_text, held))))
+        if canonical(requirement.name) == canonical(dist):
+            held = [deep for extra in sorted(requirement.extras) for deep in of_extra(extra)]
+            choices.append(
+                Alternative(f"{dist}[{','.join(sorted(requirement.extras))}]", tuple(map(requirement_text, held)))
+            )
         else:
-            flat[requirement_text(one)] = one
+            flat[requirement_text(requirement)] = requirement
     for extra in extras:
         texts = tuple(map(requirement_text, of_extra(extra)))
         if canonical(extra) != ANY_OF and texts and all(text in flat for text in texts):
@@ -104,20 +108,20 @@ def check(record: PluginRecord, *, installed: Callable[[str], Installed | None],
             f"{record.label} has a requirement that cannot be read ({error}): its package metadata is wrong."
         ) from error
     libraries = []
-    for one in needed:
-        if canonical(one.name) == "steppe":
-            _check_steppe(record, one, steppe_version)
+    for requirement in needed:
+        if canonical(requirement.name) == "steppe":
+            _check_steppe(record, requirement, steppe_version)
         else:
-            libraries.append((one, installed(one.name)))
-    missing = [requirement_text(one) for one, found in libraries if found is None]
+            libraries.append((requirement, installed(requirement.name)))
+    missing = [requirement_text(requirement) for requirement, library in libraries if library is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         pip = "pip install " + " ".join(f"'{text}'" for text in missing)
         raise LibraryMissing(f"{record.label} needs {joined(missing)}, which {verb} not installed: {pip}.")
-    for one, found in libraries:
-        if found is not None and not _within(one.specifier, found.version):
-            text = requirement_text(one)
-            raise LibraryVersionError(_version_text(record, one, found, supported=text, install=text))
+    for requirement, library in libraries:
+        if library is not None and not _within(requirement.specifier, library.version):
+            text = requirement_text(requirement)
+            raise LibraryVersionError(_version_text(record, requirement, library, supported=text, install=text))
     if choices:
         _check_choices(record, choices, installed)
 
@@ -141,9 +145,13 @@ def _check_choices(
 ) -> None:
     wrong: tuple[Requirement, Installed] | None = None
     for choice in choices:
-        found = [(one, installed(one.name)) for one in choice]
-        outside = [(one, here) for one, here in found if here and not _within(one.specifier, here.version)]
-        if not outside and all(here for _, here in found):
+        candidates = [(requirement, installed(requirement.name)) for requirement in choice]
+        outside = [
+            (requirement, here)
+            for requirement, here in candidates
+            if here and not _within(requirement.specifier, here.version)
+        ]
+        if not outside and all(here for _, here in candidates):
             return
         if outside and wrong is None:
             wrong = outside[0]
@@ -155,10 +163,12 @@ def _check_choices(
     raise LibraryVersionError(_version_text(record, *wrong, supported=supported, install=install))
 
 
-def _version_text(record: PluginRecord, one: Requirement, found: Installed, *, supported: str, install: str) -> str:
+def _version_text(
+    record: PluginRecord, requirement: Requirement, library: Installed, *, supported: str, install: str
+) -> str:
     return (
-        f"{record.label} supports {supported}, but {one.name} {found.version} is installed in {found.location}: "
-        f"pip install '{install}'."
+        f"{record.label} supports {supported}, but {requirement.name} {library.version} is installed in "
+        f"{library.location}: pip install '{install}'."
     )
 
 

@@ -139,10 +139,10 @@ class TensorDictBuilder:
 
     def flat_keys(self, prefix: tuple[str, ...] = ()) -> list[str | tuple[str, ...]]:
         """Return the keys of all leaves, as strings at the first level and tuples below it."""
-        own: list[str | tuple[str, ...]] = [(*prefix, name) if prefix else name for name in self._leaves]
+        keys: list[str | tuple[str, ...]] = [(*prefix, name) if prefix else name for name in self._leaves]
         for name, builder, _ in self._nodes:
-            own += builder.flat_keys((*prefix, name))
-        return own
+            keys += builder.flat_keys((*prefix, name))
+        return keys
 
     def __call__(self, flat: Mapping[Any, torch.Tensor]) -> TensorDict:
         """Build the TensorDict; keys that are missing in ``flat`` are left out."""
@@ -167,11 +167,11 @@ def has_plain_call(module: object) -> bool:
     False if options change the call: keyword arguments, selected outputs, a generator, or a sample that an earlier
     module has drawn.
     """
-    own = vars(module)
+    options = vars(module)
     return (
-        own.get("_kwargs") is None
-        and not own.get("_select_before_return", False)
-        and own.get("_generator") is None
-        and own.get("_generator_key") is None
-        and own.get("_requires_sample", True) is not False
+        options.get("_kwargs") is None
+        and not options.get("_select_before_return", False)
+        and options.get("_generator") is None
+        and options.get("_generator_key") is None
+        and options.get("_requires_sample", True) is not False
     )

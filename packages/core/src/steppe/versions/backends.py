@@ -135,8 +135,8 @@ def effective_backends() -> dict[str, str]:
     overlay = _overlay.get()
     chosen = {**_defaults, **(overlay.choices if overlay is not None else {})}
     for family, members in _families.items():
-        if family not in chosen and (found := next(filter(is_installed, members), None)) is not None:
-            chosen[family] = found
+        if family not in chosen and (library := next(filter(is_installed, members), None)) is not None:
+            chosen[family] = library
     return chosen
 
 

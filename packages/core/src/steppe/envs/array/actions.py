@@ -52,10 +52,10 @@ class ActionCodec:
         if self._only is None:
             return None
         rule, decoder = self.rules[self._only], self.decoders[self._only]
-        fit, one, dtype, shape = rule.fit, decoder.one, rule.dtype, rule.shape
+        fit, decode_one, dtype, shape = rule.fit, decoder.one, rule.dtype, rule.shape
         if not decoder.validates:
-            return lambda action: one(fit(action))
-        return lambda action: one(action if action.dtype is dtype and action.shape == shape else fit(action))
+            return lambda action: decode_one(fit(action))
+        return lambda action: decode_one(action if action.dtype is dtype and action.shape == shape else fit(action))
 
     def decoder_of_rows(self, n: int) -> Callable[[object], list[Any] | None] | None:
         """Return a function that validates and decodes the actions of ``n`` rows, a tensor ``[n, *shape]``.

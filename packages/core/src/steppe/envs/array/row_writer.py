@@ -340,10 +340,10 @@ def _check_flags(error: Exception, env: StepsInto) -> None:
         raise _two_bools(env, result.format(kind)) from None
 
 
-def _two_bools(env: StepsInto, found: str) -> SpecError:
+def _two_bools(env: StepsInto, result: str) -> SpecError:
     """Return the error of a step that did not return two flags."""
     return SpecError(
-        f"{type(_own_env(env)).__name__}.step_into must return two bools, terminated and truncated, found {found}. "
+        f"{type(_own_env(env)).__name__}.step_into must return two bools, terminated and truncated, found {result}. "
         "Write: return terminated, False"
     )
 

@@ -108,16 +108,18 @@ def wrong_shape(key: Key, expected: tuple[int, ...], value: Any, *, space: bool 
         space: whether the spec was made from a space of a library, which also returned the value.
     """
     try:
-        found = tuple(np.shape(value))
+        value_shape = tuple(np.shape(value))
     except ValueError:  # a list of lists of different lengths
         return SpecError(f"{key!r} must have shape {tuple(expected)}, found {type(value).__name__} without a shape.")
     text = f"{key!r} must have shape {tuple(expected)}, as its"
     if space:
-        return SpecError(f"{text} space says; the library returned {found}. Change the environment, or its space.")
-    if found == () and expected == (1,):
+        return SpecError(
+            f"{text} space says; the library returned {value_shape}. Change the environment, or its space."
+        )
+    if value_shape == () and expected == (1,):
         hint = f"Write out[{key!r}][0] = value."
-    elif same_order(found, tuple(expected)):
+    elif same_order(value_shape, tuple(expected)):
         hint = f"Write np.reshape(value, {tuple(expected)})."
     else:
         hint = "Change the value, or the shape of the spec."
-    return SpecError(f"{text} spec says, found {found}. {hint}")
+    return SpecError(f"{text} spec says, found {value_shape}. {hint}")

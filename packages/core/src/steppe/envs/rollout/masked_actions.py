@@ -66,10 +66,10 @@ class MaskedActions:
             mask_key = self._masks[key]
             mask = tensordict.get(mask_key, None)
             if not isinstance(mask, torch.Tensor):
-                found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+                names = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
                 raise SpecError(
                     f"The data{self._place} has no entry {mask_key!r}, the mask of {key!r}. Pass the data that reset, "
-                    f"step_mdp or step_and_maybe_reset returned. Found {found}."
+                    f"step_mdp or step_and_maybe_reset returned. Found {names}."
                 )
             try:
                 sample.set(key, choice.draw(mask, lead, generator))
@@ -118,13 +118,13 @@ class _StackedActions:
         parts = zip(actions.unbind(self._dim), roots.unbind(self._dim), strict=True)
         for i, (part, part_root) in enumerate(parts):
             # A member whose specs have no mask may take any action.
-            own = {
+            specs_of_rows = {
                 key: mask_key
                 for key, mask_key in inside.items()
                 if part.get(key, None) is not None and part_root.get(mask_key, None) is not None
             }
             place = f" of row {i}" if self._stacks_rows else f" of member {i} of {_shortest(prefix)!r}"
-            self._plans.append(MaskedActions(part, part_root, own, batch_dims - self._stacks_rows, place))
+            self._plans.append(MaskedActions(part, part_root, specs_of_rows, batch_dims - self._stacks_rows, place))
 
     def draw(
         self,
@@ -138,12 +138,12 @@ class _StackedActions:
         pairs = [
             plan.draw(part, lead, generator) for plan, part in zip(self._plans, tensordict.unbind(dim), strict=True)
         ]
-        for key in {key: None for _, found in pairs for key in found}:
-            rows = [found[key] for _, found in pairs if key in found]
+        for key in {key: None for _, allowed in pairs for key in allowed}:
+            rows = [allowed[key] for _, allowed in pairs if key in allowed]
             full = _shortest((*self._prefix, *as_path(key)))
             if self._stacks_rows:
                 everything = torch.ones_like(rows[0])
-                allows[full] = torch.stack([found.get(key, everything) for _, found in pairs], dim)
+                allows[full] = torch.stack([allowed.get(key, everything) for _, allowed in pairs], dim)
             else:
                 allows[full] = torch.stack(rows).any(0)
         samples = [sample for sample, _ in pairs]
@@ -177,8 +177,8 @@ def _level(spec: Composite, prefix: tuple[str, ...]) -> Composite | None:
 def _entry(spec: Composite, key: NestedKey, what: str) -> Spec:
     leaf: Spec | None = spec.get(key, None)
     if leaf is None or isinstance(leaf, Composite):
-        found = list(spec.keys(include_nested=True, leaves_only=True))
-        raise SpecError(f"action_masks names the {what} {key!r}, which is not in the specs. Found {found}.")
+        keys = list(spec.keys(include_nested=True, leaves_only=True))
+        raise SpecError(f"action_masks names the {what} {key!r}, which is not in the specs. Found {keys}.")
     return leaf
 
 
