@@ -16,7 +16,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite
-from steppe.storage import entries
+from steppe.storage import entries, level_at
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -142,7 +142,7 @@ def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Com
         SpecError: only ``done`` and ``truncated`` are there, so that ``terminated`` is unknown.
     """
     for group in groups:
-        level = _entries_at(tensordict, group.prefix)
+        level = level_at(tensordict, group.prefix)
         if level is not None:
             if all(name in level for name in group.names):
                 continue
@@ -166,16 +166,6 @@ def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Com
         for name in missing:
             value = values[name]
             tensordict.set(group.key(name), torch.zeros_like(done, dtype=torch.bool) if value is None else value)
-
-
-def _entries_at(tensordict: TensorDictBase, prefix: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the entries of the level at ``prefix``; None if there are other classes than TensorDict above it."""
-    level: Any = tensordict
-    for name in prefix:
-        if type(level) is not TensorDict:
-            return None
-        level = entries(level).get(name)
-    return entries(level) if type(level) is TensorDict else None
 
 
 def _complete_terminated(level: dict[str, Any], names: tuple[str, ...]) -> bool:

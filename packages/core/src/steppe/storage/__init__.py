@@ -8,9 +8,12 @@ from steppe.storage.build import (
     build_td,
     copy_names,
     entries,
+    find_entry,
     has_plain_call,
+    level_at,
     name_dims,
     parts_of,
+    shallow_copy,
 )
 from steppe.storage.few_rows import clear_rows, copy_rows
 from steppe.storage.large_arrays import LARGE, large_array
@@ -33,11 +36,14 @@ __all__ = [
     "copy_names",
     "copy_rows",
     "entries",
+    "find_entry",
     "has_plain_call",
     "large_array",
+    "level_at",
     "name_dims",
     "parts_of",
     "set_array",
+    "shallow_copy",
     "split_loose",
     "storage_problem",
 ]

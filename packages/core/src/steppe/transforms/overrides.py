@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from steppe.errors import SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_memory
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, pair_hook, set_beside, shallow_copy
+from steppe.storage import shallow_copy
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, pair_hook, set_beside
 
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform

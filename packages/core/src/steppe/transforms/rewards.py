@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
-from steppe.storage import Layout, storage_problem
+from steppe.storage import Layout, find_entry, storage_problem
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
@@ -19,7 +19,6 @@ from steppe.transforms.compiled.transform_hooks import (
     RowArrays,
     RowHooks,
     StepOnRows,
-    read,
     set_beside,
     write,
 )
@@ -120,10 +119,10 @@ class RewardSum(PlannedTransform):
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for key, out_key in pairs:
-                before = read(td, out_key)
+                before = find_entry(td, out_key)
                 if before is None:
                     raise self._no_sum(out_key, td)
-                write(following, out_key, before + read(following, key))
+                write(following, out_key, before + find_entry(following, key))
             return following
 
         def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:

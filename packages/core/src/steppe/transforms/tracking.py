@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 from steppe.envs import DoneGroup, done_groups
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
+from steppe.storage import find_entry
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
@@ -22,7 +23,6 @@ from steppe.transforms.compiled.transform_hooks import (
     RowHooks,
     StepHook,
     StepOnRows,
-    read,
     set_beside,
     write,
 )
@@ -141,7 +141,7 @@ class StepCounter(PlannedTransform):
 
         def count_all(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for key, done, flags, adds_flag in levels:
-                before = read(td, key)
+                before = find_entry(td, key)
                 if before is None:
                     self._no_count(key, td)
                 count = before + 1
@@ -149,14 +149,14 @@ class StepCounter(PlannedTransform):
                 if limit is None:
                     continue
                 if adds_flag:
-                    write(following, flags[0], torch.zeros_like(read(following, done)))
+                    write(following, flags[0], torch.zeros_like(find_entry(following, done)))
                 if count.is_cpu and not (
                     count.item() >= limit if count.numel() == 1 else (count >= limit).any().item()
                 ):
                     continue
                 reached = count >= limit
                 for flag in flags:
-                    value = read(following, flag)
+                    value = find_entry(following, flag)
                     write(following, flag, reached.clone() if value is None else value | reached)
             return following
 
@@ -291,7 +291,7 @@ def _filler(
 
     def fill_all(_: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
         for key, done in keys:
-            model = read(data, done)
+            model = find_entry(data, done)
             write(data, key, fill(model.shape, dtype=dtype, device=model.device))
         return data
 

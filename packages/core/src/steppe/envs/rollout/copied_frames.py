@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.data_types import Array
 from steppe.specs import torch_to_numpy_dtype_dict
-from steppe.storage import LARGE, build_td, copy_names, entries, large_array
+from steppe.storage import LARGE, entries, large_array, level_at, shallow_copy
 
 __all__ = ["Columns", "CopiedFrames"]
 
@@ -51,7 +51,7 @@ class CopiedFrames:
         if self._gives_up or type(frame) is not TensorDict:
             self._gives_up = True
             return frame
-        self._pending = _copied_levels(frame)
+        self._pending = shallow_copy(frame)
         return self._pending
 
     def catch_up(self) -> None:
@@ -61,7 +61,7 @@ class CopiedFrames:
             return
         if self._columns is None:
             self._columns = self._begun(frame)
-        places = [(column, *_place_of(frame, path)) for path, column in self._columns.items()]
+        places = [(column, level_at(frame, path[:-1]) or {}, path[-1]) for path, column in self._columns.items()]
         if not places or any(not self._fits(level.get(name), column) for column, level, name in places):
             self._gives_up = True  # the steps are stacked at the end instead
             return
@@ -103,25 +103,9 @@ class CopiedFrames:
         )
 
 
-def _copied_levels(data: TensorDict) -> TensorDict:
-    """Return a copy of all levels, which shares the tensors."""
-    level = {
-        name: _copied_levels(value) if type(value) is TensorDict else value for name, value in entries(data).items()
-    }
-    return copy_names(data, build_td(level, data.batch_size, data.device))
-
-
 def _leaves(data: TensorDict, above: _Path) -> Iterator[tuple[_Path, torch.Tensor]]:
     for name, value in entries(data).items():
         if type(value) is TensorDict:
             yield from _leaves(value, (*above, name))
         elif type(value) is torch.Tensor:
             yield (*above, name), value
-
-
-def _place_of(data: TensorDict, path: _Path) -> tuple[dict[str, Any], str]:
-    """Return the level of an entry, or an empty dict if there is none, and its name there."""
-    level: Any = data
-    for name in path[:-1]:
-        level = entries(level).get(name) if type(level) is TensorDict else None
-    return (entries(level) if type(level) is TensorDict else {}), path[-1]

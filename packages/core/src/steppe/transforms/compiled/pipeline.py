@@ -13,7 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import ArrayEnv, EnvBase, written_by_policy
 from steppe.errors import SpecError
 from steppe.specs import Composite, every_leaf_key
-from steppe.storage import build_alike, entries
+from steppe.storage import build_alike, entries, level_at, shallow_copy
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.row_plan import RowPlan, links, plan_rows
 from steppe.transforms.compiled.transform_hooks import (
@@ -23,7 +23,6 @@ from steppe.transforms.compiled.transform_hooks import (
     Link,
     ResetHook,
     StepHook,
-    shallow_copy,
 )
 from steppe.transforms.compose import Compose
 from steppe.transforms.transform_keys import Key, names_of
@@ -307,11 +306,9 @@ def _declared(parts: list[Transform], *names: str) -> set[Key]:
 
 def _entry(data: Any, key: Key) -> Any:
     """Return the entry itself; None if it is missing, or if reading it makes a new tensor (a lazy stack)."""
-    for name in (key,) if type(key) is str else key:
-        if type(data) is not TensorDict:
-            return None
-        data = entries(data).get(name)
-    return data
+    path = (key,) if isinstance(key, str) else key
+    level = level_at(data, path[:-1])
+    return None if level is None else level.get(path[-1])
 
 
 def _version(value: object) -> int:

@@ -13,11 +13,11 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import Progress, Rows
 from steppe.errors import SpecError, StateError
 from steppe.specs import CPU, Composite, union
-from steppe.storage import TensorDictBuilder, build_td, entries
+from steppe.storage import TensorDictBuilder, build_td, entries, shallow_copy
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.entry_kernel import EntryKernel
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
-from steppe.transforms.compiled.transform_hooks import Array, Bind, Hooks, ResetOnRows, RowArrays, shallow_copy
+from steppe.transforms.compiled.transform_hooks import Array, Bind, Hooks, ResetOnRows, RowArrays
 from steppe.transforms.transform_keys import DONE_NAMES, Key
 
 __all__ = ["Stage", "make_stage", "row_by_row"]

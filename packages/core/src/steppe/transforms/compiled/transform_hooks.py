@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import BoundWriter, DoneGroup, EnvBase, done_groups
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
-from steppe.storage import build_td, copy_names, entries
+from steppe.storage import entries, find_entry
 from steppe.transforms.transform_keys import Key, names_of
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ __all__ = [
     "RowArrays",
     "RowHooks",
     "pair_hook",
-    "read",
     "set_beside",
-    "shallow_copy",
     "write",
 ]
 
@@ -260,7 +258,7 @@ def pair_hook(
 
     def run(data: TensorDictBase) -> TensorDictBase:
         for a, b in pairs:
-            value = read(data, a)
+            value = find_entry(data, a)
             if value is not None:
                 write(data, b, apply(value))
             elif missing is not None:
@@ -270,35 +268,13 @@ def pair_hook(
     return run
 
 
-def read(data: TensorDictBase, key: Key) -> Any:
-    """Return an entry, or None."""
-    if type(key) is str:  # most entries, in each step
-        return entries(data).get(key) if type(data) is TensorDict else data.get(key, None)
-    value: Any = data
-    for name in key:
-        value = entries(value).get(name) if type(value) is TensorDict else value.get(name, None)
-        if value is None:
-            return None
-    return value
-
-
 def write(data: TensorDictBase, key: Key, value: Any) -> None:
     """Set an entry; a tensor without validation where its group exists, so its batch size and device must fit."""
-    level, name = (data, key) if type(key) is str else (read(data, key[:-1]), key[-1])
+    level, name = (data, key) if type(key) is str else (find_entry(data, key[:-1]), key[-1])
     if type(value) is torch.Tensor and type(level) is TensorDict and not level.is_locked:
         entries(level)[name] = value
     else:
         data.set(key, value)
-
-
-def shallow_copy(tensordict: TensorDictBase) -> TensorDictBase:
-    """Return a copy that shares the tensors; its levels can be written into."""
-    if type(tensordict) is not TensorDict:
-        return tensordict.copy()
-    level = {
-        name: value if isinstance(value, torch.Tensor) else value.copy() for name, value in entries(tensordict).items()
-    }
-    return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
 
 
 def set_beside(spec: Composite, key: Key, leaf: Spec, like: Composite) -> None:
