@@ -52,8 +52,8 @@ class PolicyBank(TensorDictModuleBase):
                 self.add_module(str(number), policy)  # so that its parameters are moved and updated
         infos, states = Composite({}), Composite({})
         for policy in self.policies.values():
-            for spec, own in ((infos, "agent_info_spec"), (states, "agent_state_spec")):
-                declared = getattr(policy, own, None)
+            for spec, attribute in ((infos, "agent_info_spec"), (states, "agent_state_spec")):
+                declared = getattr(policy, attribute, None)
                 if declared is not None:
                     spec.update(declared)
         if self.key[0] == "agent_info":

@@ -109,9 +109,9 @@ class SlotWriter:
     """
 
     def __init__(
-        self, slots: Slots, own: range, send: Callable[[list[FullSlot]], None], pause: Callable[[], bool]
+        self, slots: Slots, rows: range, send: Callable[[list[FullSlot]], None], pause: Callable[[], bool]
     ) -> None:
-        self.slots, self._own, self._send, self._pause = slots, own, send, pause
+        self.slots, self._own, self._send, self._pause = slots, rows, send, pause
         self._columns = [(key, tensor.flatten(0, 1)) for key, tensor in slots.steps.tensors.items()]
         self._in_use: set[int] = set()
         self._full: list[FullSlot] = []

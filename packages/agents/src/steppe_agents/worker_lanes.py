@@ -45,8 +45,8 @@ class WorkerLanes:
         """
         _, columns, n, length = message
         slots = Slots(columns, n, length, fds)
-        own = slots.of_worker(self._link.index, self._link.n_workers)
-        self._slot_writer = SlotWriter(slots, own, self._send_slots, self._pause)
+        slots_of_worker = slots.of_worker(self._link.index, self._link.n_workers)
+        self._slot_writer = SlotWriter(slots, slots_of_worker, self._send_slots, self._pause)
 
     def reset_lanes(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         """Begin an episode in each lane."""

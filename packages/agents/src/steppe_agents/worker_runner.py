@@ -63,20 +63,20 @@ class WorkerRunner(Runner):
             for worker in range(self.worker_group.n):
                 if self._live[worker]:
                     infos = _part(segment.agent_info, worker * self.each, (worker + 1) * self.each)
-                    own = Segment(None, segment.n_steps, infos, None, segment.finishes)
-                    messages[worker] = ("requests", "request", own, worker * self.each)
+                    part = Segment(None, segment.n_steps, infos, None, segment.finishes)
+                    messages[worker] = ("requests", "request", part, worker * self.each)
         else:
             rows, first = len(segment.rows), 0
             for worker in range(self.worker_group.n):
                 end = rows * (worker + 1) // self.worker_group.n
                 if end > first:
-                    own = Segment(
+                    part = Segment(
                         segment.rows[first:end],
                         None,
                         _part(segment.agent_info, first, end),
                         _part(segment.env_info, first, end),
                     )
-                    messages[worker] = ("requests", "request", own, worker * self.each)
+                    messages[worker] = ("requests", "request", part, worker * self.each)
                 first = end
         if not self._layout_known:
             # The layout of the data is known after the first step. The workers then continue from that step.

@@ -79,9 +79,9 @@ class DreamerEnv(ModelBasedEnvBase):
         fresh = TensorDict(self.full_observation_spec.zero(lead).to_dict(), batch_size=size, device=self.device)
         if tensordict is not None and tensordict.get("_reset", None) is None:
             for key in ("state", "belief"):
-                given = tensordict.get(key, None)
-                if given is not None:
-                    fresh.set(key, given.clone())
+                value = tensordict.get(key, None)
+                if value is not None:
+                    fresh.set(key, value.clone())
         return fresh
 
     def decode_obs(self, tensordict: TensorDictBase, compute_latents: bool = False) -> TensorDictBase:

@@ -56,8 +56,8 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         ):
             raise SpecError(f"frame_skip is a whole number >= 1, found {frame_skip!r}.")
         builds = type(self)._build_env is not GymLikeEnv._build_env
-        own = base_arguments(kwargs) if builds else kwargs
-        super().__init__(**own)
+        options = base_arguments(kwargs) if builds else kwargs
+        super().__init__(**options)
         self.frame_skip = frame_skip or 1
         self._wrapper_frame_skip: int | None = None
         self.info_dict_reader: list[Any] = []
@@ -289,8 +289,8 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         refuse_seed(kwargs)
-        given = tensordict.get("env_info", None) if tensordict is not None else None
-        outputs = self._reset_output_transform(self._env_reset(self.take_seed(), native_info(given), **kwargs))
+        env_info = tensordict.get("env_info", None) if tensordict is not None else None
+        outputs = self._reset_output_transform(self._env_reset(self.take_seed(), native_info(env_info), **kwargs))
         observation, info = outputs
         try:
             data = self.new_data(self.read_obs(observation))

@@ -178,11 +178,11 @@ def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -
         raise ProbeError(f"reset() returned a {type(observed[0][0]).__name__} without numbers")
     answer["observation"] = leaves[0]
     answer["single"] = not isinstance(observed[0][0], Mapping)
-    keys = [[leaf["key"] for leaf in one] for one in leaves]
-    if any(one != keys[0] for one in keys):
+    keys = [[leaf["key"] for leaf in group] for group in leaves]
+    if any(group != keys[0] for group in keys):
         raise ProbeError(f"the simulators {names} do not observe the same entries: {keys}")
     answer["shapes"] = {
-        name: {leaf["key"]: leaf["shape"] for leaf in one} for name, one in zip(names, leaves, strict=True)
+        name: {leaf["key"]: leaf["shape"] for leaf in group} for name, group in zip(names, leaves, strict=True)
     }
     answer["action"] = _action(first)
     if answer["action"] is None:
@@ -325,7 +325,7 @@ def _limits(space: Any) -> dict[str, Any]:
     if _is_count(n):
         return {"n": int(n)}
     low, high = (
-        getattr(space, one, getattr(space, other, None)) for one, other in (("low", "minimum"), ("high", "maximum"))
+        getattr(space, name, getattr(space, other, None)) for name, other in (("low", "minimum"), ("high", "maximum"))
     )
     if low is None or high is None:
         return {}

@@ -54,17 +54,19 @@ class ConditionalPolicySwitch(SteppingTransform):
         return acting if bool(acting.any()) else None
 
     @staticmethod
-    def _of_rows(found: Any, data: TensorDictBase) -> torch.Tensor:
+    def _of_rows(condition: Any, data: TensorDictBase) -> torch.Tensor:
         size = data.batch_size
-        if isinstance(found, bool):
-            return torch.full(size, found, dtype=torch.bool, device=data.device or "cpu")
-        if isinstance(found, torch.Tensor) and found.dtype is torch.bool:
-            if found.shape == size or found.numel() == size.numel():
-                return found.reshape(size)
-            if found.numel() == 1:
-                return found.reshape(()).expand(size)
+        if isinstance(condition, bool):
+            return torch.full(size, condition, dtype=torch.bool, device=data.device or "cpu")
+        if isinstance(condition, torch.Tensor) and condition.dtype is torch.bool:
+            if condition.shape == size or condition.numel() == size.numel():
+                return condition.reshape(size)
+            if condition.numel() == 1:
+                return condition.reshape(()).expand(size)
         what = (
-            f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
+            f"{condition.dtype} of shape {tuple(condition.shape)}"
+            if isinstance(condition, torch.Tensor)
+            else type(condition).__name__
         )
         raise SpecError(
             "ConditionalPolicySwitch: the condition returns a bool, or a bool tensor of shape "

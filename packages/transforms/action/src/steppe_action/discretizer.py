@@ -177,8 +177,8 @@ class ActionDiscretizer(ActionInverse):
         if self.sampling is self.SamplingStrategy.RANDOM:
             return None
         low, width = low.reshape(-1, 1), width.reshape(-1, 1)
-        found: list[list[float]] = torch.minimum(torch.maximum(low + table * width, low), low + width).tolist()
-        return [values[:count] for values, count in zip(found, nvec, strict=True)]
+        table_values: list[list[float]] = torch.minimum(torch.maximum(low + table * width, low), low + width).tolist()
+        return [values[:count] for values, count in zip(table_values, nvec, strict=True)]
 
     def _of_one(self, value: torch.Tensor, nvec: list[int], scalar: bool) -> torch.Tensor | None:
         """Look up a single action, which is faster; None if it is not a valid choice, or values are random."""
@@ -196,10 +196,10 @@ class ActionDiscretizer(ActionInverse):
 
         def inverse(action: Any) -> Any:
             # New specs of the environment replace the values.
-            found = self._looked_up(action.tolist(), values, nvec, scalar) if self._values is values else None
-            if found is None:
+            result = self._looked_up(action.tolist(), values, nvec, scalar) if self._values is values else None
+            if result is None:
                 return self._inv_apply_transform(torch.from_numpy(action)).numpy()
-            return np.array(found, dtype)
+            return np.array(result, dtype)
 
         return inverse
 
@@ -218,12 +218,12 @@ class ActionDiscretizer(ActionInverse):
                 numbers.append(part.index(1))
                 begin += count
         try:
-            found = [of_one[number] for of_one, number in zip(values, numbers, strict=True)]
+            numbers_found = [of_one[number] for of_one, number in zip(values, numbers, strict=True)]
         except (IndexError, TypeError, ValueError):  # no such interval; indexing the tensor raises the error
             return None
         if min(numbers) < 0:
             return None
-        return found[0] if scalar else found
+        return numbers_found[0] if scalar else numbers_found
 
     def forward(self, tensordict: Any) -> Any:
         """Raise an error: continuous actions are not turned into numbers of intervals.

@@ -72,8 +72,8 @@ class ActionMask(PlannedTransform):
                 if leaf is None
                 else ("mask", self.mask_key, specs.observation)
             )
-            found = list(spec.keys(include_nested=True, leaves_only=True))
-            raise SpecError(f"ActionMask: the environment has no {kind} {missing!r}. Found {found}; name one of these.")
+            keys = list(spec.keys(include_nested=True, leaves_only=True))
+            raise SpecError(f"ActionMask: the environment has no {kind} {missing!r}. Found {keys}; name one of these.")
         if leaf.choice_form is None:
             raise SpecError(
                 f"ActionMask masks actions of {_KINDS}, found {leaf}. A "

@@ -94,8 +94,8 @@ class MultiAction(SteppingTransform, WholeSpecs):
         for key, chunk_key in self._pairs_in(before.action):
             leaf = before.action.get(key, None)
             if leaf is None:
-                found = list(before.action.keys(include_nested=True, leaves_only=True))
-                raise SpecError(f"MultiAction: the environment has no action {key!r}. It takes {found}.")
+                keys = list(before.action.keys(include_nested=True, leaves_only=True))
+                raise SpecError(f"MultiAction: the environment has no action {key!r}. It takes {keys}.")
             if chunk_key != key:
                 specs.action.pop(key)
             set_beside(specs.action, chunk_key, self._wide(leaf, batch_dims), before.action)
@@ -109,8 +109,8 @@ class MultiAction(SteppingTransform, WholeSpecs):
 
     @staticmethod
     def _stacked(observation: Any, state: Any) -> list[Any]:
-        found = observation.keys(include_nested=True, leaves_only=True)
-        return [key for key in found if state.get(key, None) is None]
+        keys = observation.keys(include_nested=True, leaves_only=True)
+        return [key for key in keys if state.get(key, None) is None]
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -120,9 +120,9 @@ class MultiAction(SteppingTransform, WholeSpecs):
         for key, chunk_key in self._pairs_in(env.full_action_spec):
             chunk = tensordict.get(chunk_key, None)
             if chunk is None:
-                found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+                keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
                 raise KeyError(
-                    f"MultiAction: there are no actions {chunk_key!r} in the data given to step. Found {found}."
+                    f"MultiAction: there are no actions {chunk_key!r} in the data given to step. Found {keys}."
                 )
             if chunk.ndim <= at or chunk.shape[at] < 1:
                 raise SpecError(

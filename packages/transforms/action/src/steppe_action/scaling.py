@@ -89,8 +89,8 @@ class ActionScaling(ActionInverse):
         return loc is not None and scale is not None and max(loc.ndim, scale.ndim) > 1
 
     def shared_key(self) -> Any:
-        given = (tuple(self.loc.flatten().tolist()), tuple(self.scale.flatten().tolist())) if self._given else None
-        return (type(self), self.standard_normal, tuple(self.in_keys_inv), tuple(self.out_keys_inv), given)
+        numbers = (tuple(self.loc.flatten().tolist()), tuple(self.scale.flatten().tolist())) if self._given else None
+        return (type(self), self.standard_normal, tuple(self.in_keys_inv), tuple(self.out_keys_inv), numbers)
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
         if not has_floats(leaf):
@@ -223,9 +223,9 @@ class ActionScaling(ActionInverse):
         if not kwargs["in_keys_inv"]:
             kwargs.setdefault("in_keys", [metadata.action_key])
         for first, second in (("mean", "std"), ("low", "high")):
-            found: dict[str, Any] = {name: getattr(metadata, f"action_{name}", None) for name in (first, second)}
-            if None not in found.values():
-                return cls.from_stats(**found, **kwargs)
+            values: dict[str, Any] = {name: getattr(metadata, f"action_{name}", None) for name in (first, second)}
+            if None not in values.values():
+                return cls.from_stats(**values, **kwargs)
         raise SpecError(
             "ActionScaling.from_metadata: there is neither action_mean and action_std, nor action_low and action_high."
         )
@@ -237,13 +237,13 @@ class ActionScaling(ActionInverse):
 def _are_of(used: list[Any], leaf: Spec) -> bool:
     """Whether tensors have the dtype of an action, are on the CPU, and broadcast to exactly its shape."""
     return all(
-        one is not None
-        and one.is_cpu
-        and one.dtype is leaf.dtype
-        and not one.requires_grad
-        and (one.numel() == 1 or one.shape[-1] == leaf.shape[-1])
-        and torch.broadcast_shapes(one.shape, leaf.shape) == leaf.shape  # type: ignore[no-untyped-call]
-        for one in used
+        number is not None
+        and number.is_cpu
+        and number.dtype is leaf.dtype
+        and not number.requires_grad
+        and (number.numel() == 1 or number.shape[-1] == leaf.shape[-1])
+        and torch.broadcast_shapes(number.shape, leaf.shape) == leaf.shape  # type: ignore[no-untyped-call]
+        for number in used
     )
 
 

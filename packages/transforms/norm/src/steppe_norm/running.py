@@ -225,8 +225,8 @@ class RunningNorm(WholeSpecs):
                 value = data.get(key, None)
                 if value is None:
                     if not (tolerant or self.missing_tolerance):
-                        found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
-                        raise KeyError(f"{self._name}: there is no entry {key!r} in the data. Found {found}.")
+                        keys = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+                        raise KeyError(f"{self._name}: there is no entry {key!r} in the data. Found {keys}.")
                     continue
                 stats = self._make(at, key, tuple(value.shape[batch_dims:]), value.dtype)
                 rows = value.detach().cpu().numpy()
@@ -259,8 +259,8 @@ class RunningNorm(WholeSpecs):
             KeyError: it has none of ``in_keys``.
         """
         if all(tensordict.get(key, None) is None for key in self.in_keys):
-            found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-            raise KeyError(f"{self._name}: the data has none of {self.in_keys}. Found {found}.")
+            keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+            raise KeyError(f"{self._name}: the data has none of {self.in_keys}. Found {keys}.")
         return self._normalized(tensordict, tensordict.batch_dims, tolerant=True)
 
     def denorm(self, tensordict: TensorDictBase) -> TensorDictBase:

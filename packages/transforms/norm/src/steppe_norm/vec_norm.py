@@ -126,9 +126,9 @@ class VecNorm(RunningNorm):
                 where = replace_last(key, f"{names_of(key)[-1]}_{name}")
                 part = shared.get(where, None)
                 if part is None:
-                    found = sorted(map(str, shared.keys(include_nested=True, leaves_only=True)))
+                    shared_keys = sorted(map(str, shared.keys(include_nested=True, leaves_only=True)))
                     raise SpecError(
-                        f"VecNorm: shared_td has no {where!r}. It has {found}. Make it for these keys: "
+                        f"VecNorm: shared_td has no {where!r}. It has {shared_keys}. Make it for these keys: "
                         f"VecNorm.build_td_for_shared_vecnorm(env, keys={keys})."
                     )
                 parts[name] = part
@@ -160,8 +160,8 @@ class VecNorm(RunningNorm):
                 (leaf for spec in (specs.observation, specs.reward) if (leaf := spec.get(key, None)) is not None), None
             )
             if leaf is None or leaf.dtype is None:
-                found = [*specs.observation.keys(True, True), *specs.reward.keys(True, True)]
-                raise SpecError(f"VecNorm: the environment has no numeric entry {key!r}. It has {found}.")
+                env_keys = [*specs.observation.keys(True, True), *specs.reward.keys(True, True)]
+                raise SpecError(f"VecNorm: the environment has no numeric entry {key!r}. It has {env_keys}.")
             shape = tuple(leaf.shape[len(specs.batch_size) :])
             for name, size in (("sum", shape), ("ssq", shape), ("count", (1,))):
                 data.set(replace_last(key, f"{names_of(key)[-1]}_{name}"), shared_zeros(size))

@@ -150,8 +150,8 @@ class TargetReturn(PlannedTransform):
         return Hooks(step=step, reset=reset, rows=rows)
 
     def shared_key(self) -> Any:
-        given = (None if keys is None else tuple(keys) for keys in (self.given_in, self.given_out))
-        return (type(self), self.target_return, self.mode, self.given_mask, *given)
+        keys_asked = (None if keys is None else tuple(keys) for keys in (self.given_in, self.given_out))
+        return (type(self), self.target_return, self.mode, self.given_mask, *keys_asked)
 
     def _repr_keys(self) -> Any:
         return ("target_return", "mode")

@@ -202,8 +202,8 @@ class CatTensors(PlannedTransform):
         return tensordict
 
     def shared_key(self) -> Any:
-        given = None if self.given is None else tuple(self.given)
-        return (type(self), given, self.out_key, self.dim, self.del_keys, self.unsqueeze_if_oor)
+        keys = None if self.given is None else tuple(self.given)
+        return (type(self), keys, self.out_key, self.dim, self.del_keys, self.unsqueeze_if_oor)
 
     def _repr_keys(self) -> Any:
         return ("given", "out_key", "dim")

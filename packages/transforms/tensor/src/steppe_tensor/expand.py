@@ -115,8 +115,8 @@ class ExpandAs(PlannedTransform):
             if tensordict.get(key, None) is None:
                 if self.missing_tolerance:
                     return tensordict
-                found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-                raise KeyError(f"ExpandAs: there is no entry {key!r} in the data. Found {found}.")
+                keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+                raise KeyError(f"ExpandAs: there is no entry {key!r} in the data. Found {keys}.")
         value, reference = tensordict.get(self.in_key), tensordict.get(self.ref_key)
         try:
             return tensordict.set(self.out_key, _expanded(value, reference.shape))

@@ -150,8 +150,8 @@ class Hash(PlannedTransform):
             if value is not None:
                 data.set(out_key, self._hashed(value, data.batch_size))
             elif not self.missing_tolerance:
-                found = sorted(map(str, data.keys(include_nested=True)))
-                raise KeyError(f"Hash: there is no entry {key!r} in the data. Found {found}.")
+                keys = sorted(map(str, data.keys(include_nested=True)))
+                raise KeyError(f"Hash: there is no entry {key!r} in the data. Found {keys}.")
         return data
 
     def _backward(self, data: TensorDictBase) -> TensorDictBase:
@@ -208,8 +208,8 @@ class Hash(PlannedTransform):
             if leaf is None and self.missing_tolerance:
                 continue
             if leaf is None or isinstance(leaf, Composite):
-                found = list(specs.observation.keys(include_nested=True, leaves_only=True))
-                raise SpecError(f"Hash: the environment has no observation {key!r}. It has {found}.")
+                keys = list(specs.observation.keys(include_nested=True, leaves_only=True))
+                raise SpecError(f"Hash: the environment has no observation {key!r}. It has {keys}.")
             set_beside(specs.observation, out_key, self._leaf(leaf, specs), specs.observation)
         for key, out_key in zip(self.given_inv, self.asked_inv, strict=True):
             for spec in (specs.action, specs.state):

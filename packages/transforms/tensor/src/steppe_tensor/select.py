@@ -231,12 +231,12 @@ class RemoveEmptySpecs(PlannedTransform):
 
 def _empty_keys(spec: Composite) -> list[Any]:
     """Return the keys of Composites without leaves; of nested ones the innermost."""
-    found: list[Any] = []
+    empty: list[Any] = []
     for name, child in spec.items():
         if isinstance(child, Composite) and child.is_empty(recurse=True):
             below = _empty_keys(child)
-            found += [as_key((name, key)) for key in below] or [name]
-    return found
+            empty += [as_key((name, key)) for key in below] or [name]
+    return empty
 
 
 def _without_empty(data: TensorDictBase) -> TensorDictBase:
@@ -321,8 +321,8 @@ class RenameTransform(PlannedTransform):
             else:
                 if self.missing_tolerance:
                     continue
-                found = [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
-                raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename. It has {found}.")
+                keys = [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
+                raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename. It has {keys}.")
         for spec, out_key, leaf in taken:
             flag = spec is specs.done and names_of(out_key)[-1] in _FLAGS
             set_beside(specs.observation if spec is specs.done and not flag else spec, out_key, leaf, spec)
@@ -370,7 +370,7 @@ def _renamed(
     data: TensorDictBase, pairs: list[tuple[Any, Any]], *, keep: bool = False, strict: bool = False
 ) -> TensorDictBase:
     # All entries are removed before any is set, so that two entries can swap names.
-    found = []
+    renamed = []
     for key, out_key in pairs:
         value = data.get(key, None)
         if value is None:
@@ -379,11 +379,11 @@ def _renamed(
                     f"RenameTransform: there is no entry {key!r} in the data, which has {list(data.keys())}."
                 )
             continue
-        found.append((out_key, value))
+        renamed.append((out_key, value))
     if not keep:
         for key, _ in pairs:
             data.pop(key, None)
-    for out_key, value in found:
+    for out_key, value in renamed:
         data.set(out_key, value)
     if not keep:
         drop_empty_groups(data, [key for key, _ in pairs])

@@ -161,7 +161,7 @@ class Stack(PlannedTransform):
             if groups:
                 hooks.before_reset = lambda td: None if td is None else self._split(td)
         leaves = [spec.get(self.parts[0], None) for spec in (specs.observation, specs.reward)]
-        leaf = next((one for one in leaves if one is not None), None)
+        leaf = next((first_leaf for first_leaf in leaves if first_leaf is not None), None)
         if leaf is not None and not isinstance(leaf, Composite):
             place = self._place(leaf.ndim, batch)
             copies = partial(_copies, keys=self.parts, out_key=self.out_key, place=place - batch)
@@ -174,8 +174,8 @@ class Stack(PlannedTransform):
         if missing:
             if len(missing) == len(values) or self.missing_tolerance:
                 return data
-            found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
-            raise KeyError(f"Stack: there is no entry {missing[0]!r} in the data. Found {found}.")
+            keys = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+            raise KeyError(f"Stack: there is no entry {missing[0]!r} in the data. Found {keys}.")
         ndim = values[0].batch_dims if isinstance(values[0], TensorDictBase) else values[0].ndim
         stacked = torch.stack(values, self._place(ndim, data.batch_dims))
         if self.del_keys:
@@ -225,8 +225,8 @@ class Stack(PlannedTransform):
             KeyError: a part is missing.
         """
         if all(tensordict.get(key, None) is None for key in self.parts) and not self.missing_tolerance:
-            found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-            raise KeyError(f"Stack: there is none of {self.parts} in the data. Found {found}.")
+            keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+            raise KeyError(f"Stack: there is none of {self.parts} in the data. Found {keys}.")
         return self._stack(None, tensordict)
 
     def shared_key(self) -> Any:
@@ -260,8 +260,8 @@ def _unbound_group(value: TensorDictBase, n: int, place: int, batch: int) -> lis
     leaf: Any
     for key, leaf in value.items(include_nested=True, leaves_only=True):
         _check_size(leaf, place, n)
-        for part, one in zip(parts, leaf.unbind(place), strict=True):
-            part.set(key, one)
+        for part, row in zip(parts, leaf.unbind(place), strict=True):
+            part.set(key, row)
     return parts
 
 

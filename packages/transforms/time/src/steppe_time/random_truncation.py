@@ -147,7 +147,7 @@ class RandomTruncationTransform(PlannedTransform):
     def hooks(self, specs: EnvSpecs) -> Hooks:
         count_key, truncated_key, done_key, horizon_key = self._keys(specs)
         shape = tuple(specs.observation[count_key].shape[len(specs.batch_size) :])
-        group = next((one for one in specs.groups if one.prefix == names_of(count_key)[:-1]), specs.groups[0])
+        group = next((level for level in specs.groups if level.prefix == names_of(count_key)[:-1]), specs.groups[0])
         observed = names_of(truncated_key)[-1] not in _FLAGS
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
@@ -170,7 +170,7 @@ class RandomTruncationTransform(PlannedTransform):
             rows = [True] * size.numel() if mask is None else mask.reshape(size.numel(), -1).any(-1).tolist()
             drawn = [self._draw(row, len(rows), shape) if begins else None for row, begins in enumerate(rows)]
             blank = torch.full(shape, self.max_horizon, dtype=torch.int64, device="cpu")
-            horizons = torch.stack([blank if one is None else one for one in drawn]).reshape(*size, *shape)
+            horizons = torch.stack([blank if horizon is None else horizon for horizon in drawn]).reshape(*size, *shape)
             fresh.set(horizon_key, horizons.to(fresh.get(count_key).device))
             if observed:
                 fresh.set(truncated_key, torch.zeros_like(fresh.get(done_key)))

@@ -56,8 +56,8 @@ class ImageTransform(ObservationTransform):
             if leaf is None:
                 if self.missing_tolerance:
                     continue
-                found = list(observation_spec.keys(include_nested=True, leaves_only=True))
-                raise SpecError(f"{self._name}: the environment has no observation {key!r}. It has {found}.")
+                keys = list(observation_spec.keys(include_nested=True, leaves_only=True))
+                raise SpecError(f"{self._name}: the environment has no observation {key!r}. It has {keys}.")
             observation_spec.set(out_key, self._leaf(key, leaf))
         return observation_spec
 
@@ -67,10 +67,10 @@ class ImageTransform(ObservationTransform):
             raise SpecError(f"{self._name}: {key!r} is no image: it has the spec {leaf}.")
         try:
             if isinstance(leaf, Bounded):
-                found = self.bounds(leaf.space.low, leaf.space.high)
+                bounds = self.bounds(leaf.space.low, leaf.space.high)
                 # Infinite bounds leave NaN where something is summed up.
-                if found is not None and not any(bool(bound.isnan().any()) for bound in found):
-                    low, high = found
+                if bounds is not None and not any(bool(bound.isnan().any()) for bound in bounds):
+                    low, high = bounds
                     return Bounded(low, high, low.shape, leaf.device, low.dtype)
             result = self._apply_transform(leaf.zero())
         except SpecError as error:
