@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 from tensordict import TensorDict
@@ -25,6 +26,9 @@ __all__ = ["Requests"]
 
 #: The length of a slice that runs until all episodes have ended.
 _NO_END = 2**62
+
+#: The default number of steps of a slot.
+_SLOT_LEN = 100
 
 
 class Requests:
@@ -306,7 +310,28 @@ def _runner_of(collector: Collector) -> Runner:
         return LocalRunner(collector, backend)
     assert isinstance(backend, WorkersBackend)
     lanes_each = backend.env_batch_size[0] if backend.env_batch_size else 1
-    return WorkerRunner(backend.worker_group, lanes_each, backend.num_slots, backend.slot_len)
+    n_lanes = backend.worker_group.n * backend.env_batch_size.numel()
+    slot_len, num_slots = _slots(type(collector).__name__, backend.slot_len, backend.num_slots, n_lanes)
+    return WorkerRunner(backend.worker_group, lanes_each, num_slots, slot_len)
+
+
+def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> tuple[int, int]:
+    """Return the number of steps of a slot and the number of slots, with defaults for None.
+
+    Raises:
+        SpecError: an argument is not a whole number, or there are fewer slots than environments, which all write at
+            the same time.
+    """
+    sizes = {
+        "slot_len": _SLOT_LEN if length is None else length,
+        "num_slots": 2 * n_lanes if number is None else number,
+    }
+    for argument, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or value % 1 or value < 1:
+            raise SpecError(f"{name}: {argument} is a whole number >= 1, found {value!r}.")
+    if sizes["num_slots"] < n_lanes:
+        raise SpecError(f"{name}: num_slots={number} is less than the {n_lanes} environments that run at once.")
+    return int(sizes["slot_len"]), int(sizes["num_slots"])
 
 
 def spec_of_row(spec: Composite) -> Composite:

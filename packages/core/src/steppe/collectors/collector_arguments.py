@@ -17,7 +17,6 @@ __all__ = [
     "IGNORED",
     "asked_between_steps",
     "check_output",
-    "check_slots",
     "frames_of_workers",
     "limit_steps",
     "make",
@@ -185,9 +184,7 @@ def frames_of_workers(name: str, frames_per_batch: object, n: int, *, together: 
     if not isinstance(frames_per_batch, Sequence):
         frames = whole_frames(frames_per_batch)
         return [-(-frames // n) if together else frames] * n
-    if len(frames_per_batch) != n:
-        raise SpecError(f"{name}: frames_per_batch lists {len(frames_per_batch)} numbers for {n} workers.")
-    return [whole_frames(number) for number in frames_per_batch]
+    return [whole_frames(number) for number in one_for_each(name, "frames_per_batch", frames_per_batch, n, "numbers")]
 
 
 def warn_of_rounding(name: str, frames_per_batch: object, total: int, frames: int, parts: str) -> None:
@@ -242,38 +239,17 @@ def check_output(name: str, settings: Mapping[str, Any]) -> None:
             raise TypeError(f"{name}: {text}.")
 
 
-def one_for_each(name: str, argument: str, value: Any, n: int) -> list[Any]:
+def one_for_each(name: str, argument: str, value: Any, n: int, items: str = "values") -> list[Any]:
     """Return a list with a value for each worker, from one value for all or such a list.
 
     Raises:
         SpecError: the list has another length.
     """
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, Sequence) or isinstance(value, str):
         return [value] * n
     if len(value) != n:
-        raise SpecError(f"{name}: {argument} lists {len(value)} values for {n} workers.")
+        raise SpecError(f"{name}: {argument} lists {len(value)} {items} for {n} {'worker' if n == 1 else 'workers'}.")
     return list(value)
-
-
-#: Default number of steps of a slot.
-_SLOT_LEN = 100
-
-
-def check_slots(name: str, length: object, number: object, n_envs: int) -> tuple[int, int]:
-    """Return the steps of a slot and the number of slots, with defaults for None.
-
-    Raises:
-        SpecError: an argument is not a whole number, or there are fewer slots than environments, which all write at
-            the same time.
-    """
-    sizes = {"slot_len": _SLOT_LEN if length is None else length, "num_slots": 2 * n_envs if number is None else number}
-    whole = {argument: whole_number(value) or 0 for argument, value in sizes.items()}
-    for argument, value in whole.items():
-        if value < 1:
-            raise SpecError(f"{name}: {argument} is a whole number >= 1, found {sizes[argument]!r}.")
-    if whole["num_slots"] < n_envs:
-        raise SpecError(f"{name}: num_slots={number} is less than the {n_envs} environments that run at once.")
-    return whole["slot_len"], whole["num_slots"]
 
 
 def asked_between_steps(name: str, interruptor: object) -> Callable[[], bool] | None:
@@ -304,9 +280,7 @@ def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> li
         while len(chain) < n:
             chain.append(next_seed(chain[-1]))
         return chain
-    if len(seeds) != n:
-        raise SpecError(f"{name}: {argument} lists {len(seeds)} numbers for {n} {'worker' if n == 1 else 'workers'}.")
-    return [int(seed) for seed in seeds]
+    return [int(seed) for seed in one_for_each(name, argument, seeds, n, "numbers")]
 
 
 def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:

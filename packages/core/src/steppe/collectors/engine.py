@@ -27,11 +27,11 @@ __all__ = ["Collector"]
 #: Seconds that workers may take to start: longer than compiling an environment takes.
 START_TIMEOUT = 600.0
 
-#: Arguments that only workers use, with their defaults.
-_OF_WORKERS: dict[str, Any] = {
-    **dict.fromkeys(("slot_len", "num_slots", "start_method", "batch_timeout", "num_threads", "preemptive_threshold")),
-    **{"start_timeout": START_TIMEOUT, "num_sub_threads": 1, "update_at_each_batch": False, "devices": None},
-}
+#: Arguments that only workers use.
+_OF_WORKERS = (
+    *("slot_len", "num_slots", "start_method", "batch_timeout", "num_threads", "preemptive_threshold"),
+    *("start_timeout", "num_sub_threads", "update_at_each_batch", "devices"),
+)
 
 
 class Collector(BatchLoop):
@@ -206,8 +206,7 @@ class Collector(BatchLoop):
         **others: Any,
     ) -> None:
         given, name = dict(locals()), type(self).__name__
-        known = list(Collector.__init__.__kwdefaults__ or ())
-        vars(self).update(arguments.take_others(name, others, known))
+        vars(self).update(arguments.take_others(name, others, _defaults()))
         makers = self._makers(create_env_fn, num_workers)
         _check_backend(name, given, self.schedule, makers)
         self.cat_results = "stack" if cat_results is None else cat_results
@@ -267,6 +266,8 @@ class Collector(BatchLoop):
                 self.set_seed(seed)
             if policy_seeds is not None:
                 self.backend.seed_policies(self._one_each("policy_seeds", policy_seeds))
+            if slot_len is not None or num_slots is not None:
+                self._make_requests()  # validates both arguments
         except BaseException:
             self.closed = True
             self.backend.abandon()
@@ -579,13 +580,19 @@ class Collector(BatchLoop):
                 raise
 
 
+def _defaults() -> dict[str, Any]:
+    """Return the keyword arguments of a collector with their defaults."""
+    return Collector.__init__.__kwdefaults__ or {}
+
+
 def _check_backend(name: str, given: Mapping[str, Any], schedule: type[WorkersBackend] | None, makers: Any) -> None:
     """Refuse arguments that the backend has no use for."""
     if makers is not None and given["interruptor"] is not None:
         raise TypeError(f"{name}: interruptor= is for a collector in the caller's process; see preemptive_threshold=.")
     if makers is None:
-        for argument, default in _OF_WORKERS.items():
-            if given[argument] != default:
+        defaults = _defaults()
+        for argument in _OF_WORKERS:
+            if given[argument] != defaults[argument]:
                 raise TypeError(f"{name}: {argument}= is for workers: say num_workers= too.")
         if not given["reset_when_done"]:
             raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")

@@ -46,12 +46,15 @@ class RequestForm:
     @property
     def requests(self) -> RequestEngine:
         """The engine of requests, made at the first use."""
-        if self._requests is None:
-            from steppe.registry import find_collector
+        return self._make_requests() if self._requests is None else self._requests
 
-            self.backend.check_open()
-            self._requests = find_collector("Requests")(self)
-        return self._requests
+    def _make_requests(self) -> RequestEngine:
+        from steppe.registry import find_collector
+
+        self.backend.check_open()
+        engine: RequestEngine = find_collector("Requests")(self)
+        self._requests = engine
+        return engine
 
     def _restart_requests(self) -> None:
         if self._requests is not None:

@@ -40,6 +40,7 @@ class WorkerGroup:
     step, all workers get one shared memory, in which each has a row. Data without a fixed layout comes as messages.
 
     Args:
+        name: of the collector, for errors.
         tasks: the arguments of each worker's collector.
         source: the caller's policy, of which each worker has a copy; None if workers make it, or take random actions.
         num_threads: threads that torch uses in each.
@@ -58,6 +59,7 @@ class WorkerGroup:
 
     def __init__(
         self,
+        name: str,
         tasks: list[WorkerTask],
         source: SourcePolicy | None,
         *,
@@ -66,7 +68,7 @@ class WorkerGroup:
         start_timeout: float | None = None,
         method: str | None = None,
     ) -> None:
-        self.n, self._timeout = len(tasks), timeout
+        self._name, self.n, self._timeout = name, len(tasks), timeout
         self._stopped: str | None = None
         self._storage: Storage | None = None
         #: The workers that collect a batch, the batches that were not taken yet, and the workers that run a request.
@@ -116,30 +118,33 @@ class WorkerGroup:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def check(self, user: object) -> None:
+    def check(self) -> None:
         """Raise ClosedError if the workers were stopped, or StateError if they belong to another process."""
         if self._stopped is not None:
-            raise ClosedError(f"This {type(user).__name__} was {self._stopped}: make a new one.")
+            raise ClosedError(f"This {self._name} was {self._stopped}: make a new one.")
         if not self.pool.is_ours:
-            raise other_process(type(user).__name__, self.pool.owner)
+            raise other_process(self._name, self.pool.owner)
 
     def ask(self, messages: dict[int, Any]) -> dict[int, Any]:
         """Call some workers and return their answers, after the batches that they are collecting.
 
         Raises:
+            ClosedError: the workers were stopped.
             StateError: a request is running.
             WorkerError: a worker raised, and all can be used on; or a worker ended, and all are stopped.
         """
-        if self._requested:
-            raise StateError("A job is running: get() its result, or job.cancel() it.")
-        for worker in messages:
-            if worker in self._collecting:
-                self.wait({worker})
+        self.check()
+        self._check_idle()
+        self.wait(self._collecting & messages.keys())
         try:
             return self.pool.ask(messages)
         except BaseException as error:
             self.stop_after(error, unless=self.pool.in_step)
             raise
+
+    def _check_idle(self) -> None:
+        if self._requested:
+            raise StateError("A job is running: get() its result, or job.cancel() it.")
 
     def hand(self, message: Any, fds: list[int]) -> None:
         """Give all workers descriptors of shared memory, with a message that says what it holds."""
@@ -206,8 +211,7 @@ class WorkerGroup:
             workers: their numbers.
             random: take random actions without calling the policy.
         """
-        if self._requested:
-            raise StateError("A job is running: get() its result, or job.cancel() it.")
+        self._check_idle()
         if not random and not self.prepared:
             self._prepare()
         for worker in set(workers) - self.at_work:
@@ -314,9 +318,7 @@ class WorkerGroup:
 
     def request(self, messages: dict[int, Any]) -> None:
         """Start a call in workers that send several messages before they end it."""
-        for worker in messages:
-            if worker in self._collecting:
-                self.wait({worker})
+        self.wait(self._collecting & messages.keys())
         self.pool.in_step = False
         for worker, message in messages.items():
             with uninterrupted():

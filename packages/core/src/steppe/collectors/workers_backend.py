@@ -56,7 +56,7 @@ class WorkersBackend(CollectorBackend):
         given: the arguments of the collector.
 
     Attributes:
-        slot_len, num_slots: the shared memory for requests, see ``Collector``.
+        slot_len, num_slots: the arguments of the collector for the shared memory of requests.
         frames_of_all: whether a number ``frames_per_batch=`` is that of all workers together, not that of each.
         frames_begun: how many frames are in the batches that workers have begun, if batches are begun one by one.
     """
@@ -85,6 +85,7 @@ class WorkersBackend(CollectorBackend):
             )
         tasks = _tasks(name, makers, frames, given, interruptible=threshold < 1.0)
         self.worker_group = WorkerGroup(
+            name,
             tasks,
             self._source_policy,
             num_threads=given["num_sub_threads"],
@@ -104,10 +105,8 @@ class WorkersBackend(CollectorBackend):
         sizes = {report.batch_size for report in reports}
         if len(sizes) > 1:
             raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
-        rows = self.env_batch_size = torch.Size(reports[0].batch_size)
-        self.slot_len, self.num_slots = arguments.check_slots(
-            name, given["slot_len"], given["num_slots"], len(reports) * rows.numel()
-        )
+        self.env_batch_size = torch.Size(reports[0].batch_size)
+        self.slot_len, self.num_slots = given["slot_len"], given["num_slots"]
         self.frames_per_worker = [report.frames for report in reports]
         self.iterates = collector.schedule is not None or given["frames_per_batch"] is not None
         self.parts_of_batch = f"{self.frames_per_worker} frames of {len(reports)} workers"
@@ -128,7 +127,7 @@ class WorkersBackend(CollectorBackend):
         return self.worker_group.weights.version
 
     def check_open(self) -> None:
-        self.worker_group.check(self._collector)
+        self.worker_group.check()
 
     def describe(self) -> str:
         return f"{self.worker_group.n} workers"
@@ -156,11 +155,9 @@ class WorkersBackend(CollectorBackend):
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
     def reset(self, index: Any, kwargs: dict[str, Any]) -> None:
-        self.check_open()
         self.worker_group.call_all("reset", index, **kwargs)
 
     def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
-        self.check_open()
         following = seed
         for worker in range(self.worker_group.n):
             following = self.worker_group.ask({worker: _call("set_seed", seed, static_seed)})[worker]
@@ -173,7 +170,6 @@ class WorkersBackend(CollectorBackend):
 
     def seed_workers(self, seeds: Sequence[int]) -> None:
         """Seed each worker with its own number; see ``Collector.seed_workers``."""
-        self.check_open()
         n = self.worker_group.n
         if len(seeds) != n:
             raise SpecError(f"{n} workers need {n} seeds, found {len(seeds)}.")
@@ -186,7 +182,6 @@ class WorkersBackend(CollectorBackend):
         return name in self.agent_declarations.methods
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        self.check_open()
         return [result for (result,) in self.worker_group.call_all("call_policy", name, *args, **kwargs)]
 
     def _update_if_asked(self) -> None:
@@ -194,7 +189,6 @@ class WorkersBackend(CollectorBackend):
             self._collector.update_policy_weights_()
 
     def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
-        self.check_open()
         attributes, fields = attributes or {}, self.worker_group.weights.fields
         if given is None and self._made_by_workers and not attributes:
             raise PolicyError(
@@ -221,11 +215,9 @@ class WorkersBackend(CollectorBackend):
         self.worker_group.ask({0: ("check_attributes", list(names))})
 
     def state_dict(self) -> dict[str, Any]:
-        self.check_open()
         return {f"worker{worker}": state for worker, state in enumerate(self.worker_group.call_all("state_dict"))}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
-        self.check_open()
         n = self.worker_group.n
         names = [f"worker{worker}" for worker in range(n)]
         found = sorted(key for key in state_dict if key.startswith("worker"))
