@@ -13,6 +13,7 @@ from steppe_time import (
     FrameSkipTransform,
     NoopResetEnv,
     RandomTruncationTransform,
+    TensorDictPrimer,
     TerminateTransform,
     TimeMaxPool,
     TrajCounter,
@@ -107,3 +108,10 @@ class TestgSDENoise(TransformConformance):
 
     def make_transform(self):
         return gSDENoise(3, 2)
+
+
+class TestTensorDictPrimer(OfEpisodes):
+    expected = {("rnn", "hidden"): (4,)}
+
+    def make_transform(self):
+        return TensorDictPrimer({("rnn", "hidden"): Unbounded((4,))}, default_value=1.0)

@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     from .transforms import ObservationTransform as ObservationTransform
     from .transforms import RewardSum as RewardSum
     from .transforms import StepCounter as StepCounter
-    from .transforms import TensorDictPrimer as TensorDictPrimer
     from .transforms import Transform as Transform
     from .transforms import TransformedEnv as TransformedEnv
     from .transforms import auto_unwrap_transformed_env as auto_unwrap_transformed_env
@@ -161,7 +160,6 @@ _EXPORTS: dict[str, str] = {
             "ObservationTransform",
             "RewardSum",
             "StepCounter",
-            "TensorDictPrimer",
             "Transform",
             "TransformedEnv",
             "auto_unwrap_transformed_env",

@@ -15,7 +15,7 @@ from steppe.errors import SpecError
 from steppe.transforms.base import Transform
 from steppe.transforms.callable_transform import CallableTransform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
-from steppe.transforms.foreign import adopted
+from steppe.transforms.policy_transforms import adopted
 
 __all__ = ["Compose", "as_transform", "in_order", "joined"]
 
@@ -324,18 +324,9 @@ def as_transform(transform: object) -> Transform:
     raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.{hint}")
 
 
-def joined(inner: Transform, outer: Transform) -> Transform:
+def joined(inner: Transform, outer: Transform) -> Compose:
     """Return one Compose of two chains, the inner one first; the parts of a Compose are moved."""
-    parts: list[Transform] = []
-    for chain in (inner, outer):
-        if type(chain) is Compose:
-            chain._check_free()
-            for part in list(chain):
-                part.reset_parent()
-                parts.append(part)
-        else:
-            parts.append(chain)
-    return Compose(*parts)
+    return (inner if type(inner) is Compose else Compose(inner)).append(outer)
 
 
 def in_order(transform: Transform) -> list[Transform]:

@@ -1,15 +1,20 @@
-"""transforms_for_policy: the transforms that a recurrent policy needs of its environment."""
+"""transforms_for_policy: the transforms that a recurrent policy needs, and the primers of TorchRL's modules."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 
 from steppe.envs import EnvBase
+from steppe.errors import SpecError
+from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
-from steppe.transforms.foreign import primers_in
+from steppe.transforms.lookup import make_transform
 from steppe.transforms.tracking import InitTracker
 
-__all__ = ["transforms_for_policy"]
+__all__ = ["adopted", "transforms_for_policy"]
 
 
 def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
@@ -22,8 +27,11 @@ def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
         env: the environment that the policy will act in.
 
     Returns:
-        An :class:`InitTracker`, unless the environment has an entry ``"is_init"``, and a :class:`TensorDictPrimer` for
-        each primer with entries that the environment does not have.
+        An :class:`InitTracker`, unless the environment has an entry ``"is_init"``, and a ``TensorDictPrimer`` of
+        steppe-time for each primer with entries that the environment does not have.
+
+    Raises:
+        TransformNotFound: a part of the policy makes primers, and steppe-time is not installed.
     """
     if not isinstance(policy, nn.Module):
         return []
@@ -34,9 +42,63 @@ def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
     for part in policy.modules():
         make = getattr(part, "make_tensordict_primer", None)
         if callable(make):
-            for primer in primers_in(make()):
-                new = set(primer.primers.keys(include_nested=True, leaves_only=True)) - known
+            for primer, specs in _primers_in(make()):
+                new = set(specs.keys(include_nested=True, leaves_only=True)) - known
                 if new:
                     known |= new
                     transforms.append(primer)
     return transforms
+
+
+def adopted(transform: Any) -> list[Transform] | None:
+    """Convert a primer of TorchRL, or each of a Compose; return None for an object that is no transform of TorchRL.
+
+    Raises:
+        SpecError: the object is another transform of TorchRL. It would not work if it were called as a function.
+    """
+    if not any(
+        cls.__name__ == "Transform" and cls.__module__.startswith("torchrl.") for cls in type(transform).__mro__
+    ):
+        return None
+    parts = list(transform) if type(transform).__name__ == "Compose" else [transform]
+    for part in parts:
+        name = type(part).__name__
+        if name != "TensorDictPrimer":
+            raise SpecError(
+                f"This {name} is a class of TorchRL and works in its environments only. Use: from steppe import {name}."
+            )
+    return [primer for primer, _ in _primers_in(parts)]
+
+
+def _primers_in(made: Any) -> Iterator[tuple[Transform, Composite]]:
+    """Yield the primers in the result of ``make_tensordict_primer()``, with the specs of their entries.
+
+    Args:
+        made: transforms of steppe or TorchRL, or None.
+    """
+    if isinstance(made, Transform) and hasattr(made, "transforms"):
+        made = made.transforms  # only a Compose has parts
+    if hasattr(made, "primers"):
+        if not isinstance(made, Transform):
+            made = _converted(made)
+        yield made, made.primers
+    elif made is not None and not isinstance(made, Transform):
+        for part in made:
+            yield from _primers_in(part)
+
+
+def _converted(primer: Any) -> Transform:
+    """Return a primer of TorchRL as one of steppe."""
+    random = getattr(primer, "random", None) or None
+    value = None if random else getattr(primer, "default_value", None)
+    specs = _as_spec(primer.primers)
+    return make_transform("TensorDictPrimer", specs, random=random, default_value=value, expand_specs=True)
+
+
+def _as_spec(primers: Any) -> Composite:
+    """Return the spec of another library as one of steppe: unbounded, of the same shapes, dtypes and devices."""
+    spec = Composite({}, shape=())
+    for key, leaf in primers.items(True, True):
+        own = leaf if isinstance(leaf, Spec) else Unbounded(tuple(leaf.shape), device=leaf.device, dtype=leaf.dtype)
+        spec.set(key, own)
+    return spec

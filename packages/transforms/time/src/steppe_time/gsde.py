@@ -6,7 +6,8 @@ from typing import Any
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Unbounded
-from steppe.transforms import TensorDictPrimer
+
+from .primer import TensorDictPrimer
 
 __all__ = ["gSDENoise"]
 
