@@ -21,7 +21,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Rows, Spec, named
-from .composite_shape import CompositeShape
+from .composite_entries import CompositeEntries
 from .dtypes import CPU
 from .keys import as_path, is_key
 from .shapes import ShapeLike
@@ -34,7 +34,7 @@ def entry_key(key: Key, name: str) -> Key:
     return name if key is None else (*((key,) if isinstance(key, str) else key), name)
 
 
-class CompositeData(CompositeShape):
+class CompositeData(CompositeEntries):
     """The part of a Composite that handles TensorDicts."""
 
     _data_cls: type | None = None
@@ -263,10 +263,13 @@ class CompositeData(CompositeShape):
             self._type_check(value, None)
             return
         for key in [selected_keys] if is_key(selected_keys) else selected_keys:
-            child = self[key]
-            if child is not None:
-                data = value if isinstance(value, torch.Tensor) else _nested_entry(value, key, self)
-                child._type_check(data, key)
+            self._type_check_entry(value, key)
+
+    def _type_check_entry(self, value: object, key: NestedKey) -> None:
+        child = self[key]
+        if child is not None:
+            data = value if isinstance(value, torch.Tensor) else _nested_entry(value, key, self)
+            child._type_check(data, key)
 
     def _type_check(self, value: object, key: Key) -> None:
         self._check_data(value, key)

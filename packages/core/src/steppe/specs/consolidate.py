@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from steppe.errors import SpecError
@@ -31,7 +32,7 @@ def every_leaf_key(spec: Spec) -> list[Any]:
     if not isinstance(spec, Composite):
         return []
     keys: list[Any] = []
-    for part in spec.specs if isinstance(spec, StackedComposite) else [spec]:
+    for part in _parts(spec):
         for name, child in part.items():
             if isinstance(child, Composite):
                 below = every_leaf_key(child)
@@ -41,6 +42,10 @@ def every_leaf_key(spec: Spec) -> list[Any]:
     return list(dict.fromkeys(keys))
 
 
+def _parts(spec: Composite) -> Sequence[Composite]:
+    return spec.specs if isinstance(spec, StackedComposite) else (spec,)
+
+
 def check_no_exclusive_keys(spec: Spec, recurse: bool = True) -> bool:
     """Whether all parts of each stack have the same entries.
 
@@ -48,23 +53,13 @@ def check_no_exclusive_keys(spec: Spec, recurse: bool = True) -> bool:
         spec: any spec.
         recurse: check nested specs too.
     """
-    if isinstance(spec, StackedComposite):
-        names = [set(part.keys()) for part in spec.specs]
-        if any(own != names[0] for own in names):
-            return False
-        children = [child for part in spec.specs for child in part.values()]
-    elif isinstance(spec, Composite):
-        children = spec.values()
-    else:
+    if not isinstance(spec, Composite):
         return True
-    if not recurse:
-        return True
-    if isinstance(spec, StackedComposite):
-        # Parts that are not stacks may have different nested keys.
-        leaves = [set(part.keys(include_nested=True)) for part in spec.specs]
-        if any(own != leaves[0] for own in leaves):
-            return False
-    return all(check_no_exclusive_keys(child) for child in children if child is not None)
+    parts = _parts(spec)
+    if len(parts) > 1 and len({frozenset(part.keys(include_nested=recurse)) for part in parts}) > 1:
+        return False
+    children = [child for part in parts for child in part.values() if child is not None]
+    return not recurse or all(map(check_no_exclusive_keys, children))
 
 
 def consolidate_spec(

@@ -16,7 +16,6 @@ from .base import DeviceLike, Key, Rows, Spec, named
 from .composite import Composite, listing
 from .composite_data import entry_key
 from .composite_entries import NOTHING
-from .keys import is_key
 from .lazy_stack import LazyStack, stacked_arrays, stacked_shape
 from .shapes import ShapeLike
 from .shaping import as_device
@@ -83,8 +82,9 @@ class StackedComposite(LazyStack[Composite], Composite):
         self._parts = _without_shared(specs)
         self._dim_name: str | None = None
 
-    def _stack(self, parts: Sequence[Composite], dim: int) -> Any:
-        return stack(parts, dim)
+    def _stack(self, parts: Sequence[Composite], dim: int) -> Composite:
+        out: Composite = stack(parts, dim)
+        return out
 
     def _restack(self, parts: Sequence[Any], dim: int) -> Self:
         out = type(self)(*parts, dim=dim)
@@ -204,23 +204,16 @@ class StackedComposite(LazyStack[Composite], Composite):
         rows = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
         return StackedArrays(rows, self._lead_ndim(val) + self._dim)
 
-    def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
-        """Raise a SpecError if an entry is missing or has the wrong dtype; see :meth:`Composite.type_check`."""
-        if selected_keys is None:
-            self._type_check(value, None)
+    def _type_check_entry(self, value: object, key: NestedKey) -> None:
+        if isinstance(value, torch.Tensor):
+            super()._type_check_entry(value, key)
             return
-        keys: Sequence[NestedKey] = [selected_keys] if is_key(selected_keys) else selected_keys
-        for key in keys:
-            if isinstance(value, torch.Tensor):
-                self[key]._type_check(value, key)
-                continue
-            holders = [
-                (part, row) for part, row in zip(self._parts, self._separate(value, None), strict=True) if key in part
-            ]
-            if not holders:
-                raise KeyError(self._not_found(key))
-            for part, row in holders:
-                part.type_check(row, key)
+        pairs = zip(self._parts, self._separate(value, None), strict=True)
+        holders = [(part, row) for part, row in pairs if key in part]
+        if not holders:
+            raise KeyError(self._not_found(key))
+        for part, row in holders:
+            part.type_check(row, key)
 
     def _type_check(self, value: object, key: Key) -> None:
         for i, (part, row) in enumerate(zip(self._parts, self._separate(value, key), strict=True)):
@@ -299,13 +292,11 @@ class StackedComposite(LazyStack[Composite], Composite):
 
     def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
         """Return the stack with some entries; see :meth:`Composite.select`."""
-        out: Composite = stack([part.select(*keys, strict=strict) for part in self._parts], self._dim)
-        return out
+        return self._stack([part.select(*keys, strict=strict) for part in self._parts], self._dim)
 
     def exclude(self, *keys: NestedKey) -> Composite:
         """Return the stack without some entries; see :meth:`Composite.exclude`."""
-        out: Composite = stack([part.exclude(*keys) for part in self._parts], self._dim)
-        return out
+        return self._stack([part.exclude(*keys) for part in self._parts], self._dim)
 
     def separates(self, *keys: NestedKey, default: object = None) -> Composite | None:
         """Move entries out of every part, in place, into a new stack; see :meth:`Composite.separates`."""
@@ -313,16 +304,12 @@ class StackedComposite(LazyStack[Composite], Composite):
         taken = [part.separates(*keys, default=default) for part in self._parts]
         if all(part is None for part in taken):
             return None
-        empty = [part.empty() for part in self._parts]
-        out: Composite = stack(
-            [bare if part is None else part for part, bare in zip(taken, empty, strict=True)], self._dim
-        )
-        return out
+        pairs = zip(self._parts, taken, strict=True)
+        return self._stack([part.empty() if own is None else own for part, own in pairs], self._dim)
 
     def empty(self) -> Composite:
         """Return a spec of the same shape and device without entries."""
-        out: Composite = stack([part.empty() for part in self._parts], self._dim)
-        return out
+        return self._stack([part.empty() for part in self._parts], self._dim)
 
     def is_empty(self, recurse: bool = False) -> bool:
         """Whether no part has entries."""
