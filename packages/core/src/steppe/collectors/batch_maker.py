@@ -222,7 +222,7 @@ class BatchMaker:
         if self._agent is not None or not isinstance(writer, FrameWriter):
             return None
         run = self._row_run
-        if run is None or run.frames is not writer or run.writer is not self.env.row_writer:
+        if run is None or run.memory is not writer.td or run.writer is not self.env.row_writer:
             run = self._row_run = RowRun(self.env, writer) if RowRun.fits(self.env, writer) else None
         if run is None:
             return None
@@ -244,8 +244,9 @@ class BatchMaker:
         ids = self.ids.advance(ends[..., :steps])
         if ids.shape[-1] < stored.batch_size[-1]:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
-        overwritten = isinstance(self._writer, FrameWriter)
-        batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos(), overwritten=overwritten)
+        assert self._writer is not None
+        release = self._writer.released
+        batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos(), release=release)
         self.episodes += ended
         return batch
 

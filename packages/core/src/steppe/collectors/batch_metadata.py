@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +45,7 @@ class BatchMetadata:
         version: int,
         infos: TensorDictBase | None,
         *,
-        overwritten: bool,
+        release: Callable[[TensorDictBase], TensorDictBase],
     ) -> TensorDictBase:
         """Return the batch that the collector yields.
 
@@ -54,11 +55,11 @@ class BatchMetadata:
             steps: the number of steps that were collected, at most T.
             version: of the policy.
             infos: the ``agent_info`` of each row ``[*B]``, or None.
-            overwritten: the next batch overwrites ``stored``.
+            release: returns a batch so that later ones do not overwrite it.
         """
         self.truncate(stored.get("next")[..., :steps])
         stored = self.without_mirrored(stored)
-        batch = stored.clone() if overwritten and self._copies and self._stays(stored) else stored
+        batch = release(stored) if self._copies and self._stays(stored) else stored
         return self.marked(self.moved(batch), ids, steps, version, infos)
 
     def marked(

@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor, is_non_ten
 from steppe.envs import DeclaredKeys, is_kept, stack_frames, without_private
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import make_composite_from_td
-from steppe.storage import Storage, TensorDictBuilder, entries, storage_problem
+from steppe.storage import LARGE, Storage, TensorDictBuilder, entries, storage_problem
 
 __all__ = ["FrameList", "FrameWriter", "Key", "make_writer"]
 
@@ -96,8 +96,17 @@ class FrameWriter:
         self._order = [*self.root_keys, *self.next_keys]
         self.flat = all(isinstance(key, str) for key in self.root_keys) and all(len(key) == 2 for key in self.next_keys)
         self._window = min(steps, _MAX_VIEWS // len(self._order) or 1)
-        self._build = TensorDictBuilder(spec, self._rows)
-        storage = Storage(spec, self._rows) if self.on_host else Storage(spec, self._rows, kind="cuda", device=device)
+        self._build, self._spec = TensorDictBuilder(spec, self._rows), spec
+        if self.on_host:
+            self._use_new_memory()
+        else:
+            storage = Storage(spec, self._rows, kind="cuda", device=device)
+            self._use(storage.tensors, storage.arrays)
+        nbytes = sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
+        self._keeps_memory = nbytes < LARGE or not self.on_host
+
+    def _use_new_memory(self) -> None:
+        storage = Storage(self._spec, self._rows, unset=self._order)
         self._use(storage.tensors, storage.arrays)
 
     def _use(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
@@ -115,6 +124,7 @@ class FrameWriter:
             tensors: views ``[*B, T, *S]`` of that memory by key. Entries without one stay where they are.
             arrays: the same memory for numpy.
         """
+        self._keeps_memory = True
         own = self.tensors.keys() & tensors.keys()
         self._use(
             {**self.tensors, **{key: tensors[key] for key in own}},
@@ -187,6 +197,17 @@ class FrameWriter:
             "puts it there."
         )
 
+    def released(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return the entries of ``td`` in ``batch`` so that later batches do not overwrite them.
+
+        A small batch is copied: new memory would need new views of each step, which take longer. A large one, of images
+        for example, is given away, and later batches are written to other memory.
+        """
+        if self._keeps_memory:
+            return batch.clone()
+        self._use_new_memory()
+        return batch
+
     def zeros(self) -> TensorDictBase:
         """Return zeros with the layout of a batch."""
         return self.td.clone().zero_()
@@ -216,6 +237,10 @@ class FrameList:
         if not step:
             self._frames = []
         self._frames.append(without_private(frame, self._declared).copy())
+
+    def released(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``batch``: later batches are stacked to other memory."""
+        return batch
 
     def zeros(self) -> TensorDictBase:
         """Return zeros with the layout of a batch whose steps are all like the first."""
