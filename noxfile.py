@@ -138,7 +138,7 @@ def exhaustive(session: nox.Session) -> None:
 def portable(session: nox.Session) -> None:
     """Test batches and workers with what other systems have in place of memfd, eventfd and epoll."""
     install_for_tests(session)
-    folders = session.posargs or ["tests/core/batched", "tests/core/workers"]
+    folders = session.posargs or ["tests/core/batched", "tests/core/workers", "tests/pools"]
     session.run("python", "-m", "pytest", *folders, env={**HEADLESS, "PYTHONPATH": "tests/without_linux"})
 
 
@@ -146,7 +146,7 @@ def portable(session: nox.Session) -> None:
 def torchrl(session: nox.Session) -> None:
     """Train TorchRL's modules and losses on our data, and run programs with either library, side by side."""
     use_base(session)
-    ours = ("steppe", "steppe-agents", "steppe-gym", "steppe-testing", "steppe-torchrl")
+    ours = ("steppe", "steppe-agents", "steppe-gym", "steppe-pools", "steppe-testing", "steppe-torchrl")
     transforms = [found.name for found in packages() if found.path.parent.name == "transforms"]
     install_local(session, *ours, *transforms, dependencies=False)
     # The newest TorchRL, with the tensordict that it asks for in place of that of the base.

@@ -1,11 +1,15 @@
-"""The processes that tests have started."""
+"""The processes that tests have started, and calls in forked children."""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
+from typing import Any
 
-__all__ = ["workers"]
+from tests.limits import CHILD
+
+__all__ = ["in_child", "workers"]
 
 
 def workers() -> dict[int, str]:
@@ -34,4 +38,23 @@ def workers() -> dict[int, str]:
         if not server:
             found[pid] = command
         pending += [(child, False) for child in children.get(pid, [])]
+    return found
+
+
+def in_child(function: Any) -> str:
+    """What a function returns in a forked child."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(int(CHILD))
+        try:
+            text = function()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, str(text).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        found = pipe.read().decode()
+    os.waitpid(pid, 0)
     return found

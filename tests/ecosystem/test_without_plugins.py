@@ -53,6 +53,20 @@ except steppe.errors.PluginNotFound as error:
     assert "It is in the package steppe-gym: pip install 'steppe[gym]'." in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("module", ["steppe", "steppe.batched"])
+def test_a_class_of_a_known_package_says_what_to_install(uninstalled, module):
+    code = f"""
+from steppe.errors import EnvClassNotFound
+try:
+    from {module} import AsyncEnvPool
+except EnvClassNotFound as error:
+    print(error)
+"""
+    done = run(uninstalled, "-c", code)
+
+    assert "It is in steppe-pools: pip install 'steppe[pools]'." in done.stdout, done.stderr
+
+
 def test_the_command_line_says_it_in_one_line(uninstalled, tmp_path):
     out = tmp_path / "data"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.core.batched.gates import Gate, wait_for
 from tests.limits import AT_ONCE, CHILD
 
 LEAN = "from steppe.imports import import_tensordict; import_tensordict()\n"
@@ -75,20 +77,40 @@ def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         assert _gone(lambda pid=process.pid: _of_session(pid)), "the script left processes"
 
 
-@pytest.fixture(params=["threading", "multiprocessing"])
-def pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Makes a pool with either backend, and closes it."""
-    from steppe import AsyncEnvPool
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    made = Gate(tmp_path)
+    yield made
+    made.open()
 
-    made: list[Any] = []
 
-    def make(factories: Any, **kwargs: Any) -> Any:
-        made.append(AsyncEnvPool(factories, backend=request.param, **kwargs))
-        return made[-1]
+@pytest.fixture
+def interrupt(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """``interrupt(gate, times)`` presses Ctrl-C for this process while somebody waits at the gate, and opens it then.
 
-    yield make
-    for one in made:
-        one.close(raise_if_closed=False)
+    From another process, because this one waits.
+    """
+    children: list[int] = []
+
+    def press(gate: Gate, times: int = 1, *, opens: bool = True) -> None:
+        main = os.getpid()
+        child = os.fork()
+        if child == 0:
+            try:
+                wait_for(gate.reached)
+                for _ in range(times):
+                    time.sleep(0.1)
+                    os.kill(main, signal.SIGINT)
+                if opens:
+                    time.sleep(0.1)
+                    gate.open()
+            finally:
+                os._exit(0)
+        children.append(child)
+
+    yield press
+    for child in children:
+        os.waitpid(child, 0)
 
 
 def _gone(find: Callable[[], set[int]]) -> bool:

@@ -1,15 +1,17 @@
-"""Environments that stay in a step until a test lets them go, in whichever thread or process they run."""
+"""Environments that stay in a step until a test lets them go, in any thread or process, and calls in other threads."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from steppe_testing import ArrayCountingEnv
 from tests.limits import CHILD
 
-__all__ = ["Gate", "HeldEnv", "wait_for"]
+__all__ = ["Gate", "HeldEnv", "Thread", "wait_for"]
 
 
 def wait_for(path: Path) -> None:
@@ -61,3 +63,24 @@ class HeldEnv(ArrayCountingEnv):
         """Count one step, once the gate is open."""
         self.gate.stop()
         return super().step_into(action, out)
+
+
+class Thread:
+    """Calls something in another thread; what it returned or raised is its ``result()``."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.outcome: Any = None
+        self._thread = threading.Thread(target=self._run, args=(call,), name="stepper", daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.outcome = call()
+        except BaseException as error:
+            self.outcome = error
+
+    def result(self) -> Any:
+        """What it returned or raised, once it has ended."""
+        self._thread.join(CHILD)
+        assert not self._thread.is_alive()
+        return self.outcome

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
+from steppe import ParallelEnv, SerialEnv
 from steppe.envs import ArrayEnv
 from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.specs import Bounded, Categorical, Composite, Unbounded
@@ -261,15 +261,6 @@ def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_batch_as_it_
             env.reset(list_of_kwargs=each)
 
         assert env.rollout(3).shape == (4, 3)
-
-
-@pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
-def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_pool_as_it_was(backend: Any) -> None:
-    with AsyncEnvPool([ArrayCountingEnv] * 2, backend=backend) as pool:
-        with pytest.raises(WorkerError, match="colour"):
-            pool.reset(colour="red")
-
-        assert pool.rollout(3).shape == (2, 3)
 
 
 @pytest.mark.programs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
 from steppe.errors import StateError
 from steppe_testing import ArrayCountingEnv, TextCountingEnv
-from tests.limits import CHILD
+from tests.processes import in_child
 
 pytestmark = [
     pytest.mark.programs,
@@ -28,25 +27,6 @@ BATCHES = {
     "processes": partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="multiprocessing"),
     "threads": partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="threading"),
 }
-
-
-def in_child(function: Any) -> str:
-    """What a function returns in a forked child."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(int(CHILD))
-        try:
-            text = function()
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-        os.write(write, str(text).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        found = pipe.read().decode()
-    os.waitpid(pid, 0)
-    return found
 
 
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
@@ -70,17 +50,6 @@ def test_what_a_child_closes_is_not_closed_for_its_parent(make: Any) -> None:
 
         assert in_child(lambda: env.close() or "closed") == "closed"
         assert env.step(td)["next", "observation"].flatten().tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("backend", ["multiprocessing", "threading"])
-def test_a_child_sends_nothing_to_a_pool_of_its_parent(backend: str) -> None:
-    with AsyncEnvPool([ArrayCountingEnv] * 2, backend=backend) as pool:
-        td = pool.rand_action(pool.reset())
-
-        assert in_child(lambda: pool.async_step_send(td)).startswith("StateError: This ")
-        pool.async_step_send(td)
-        assert in_child(lambda: pool.async_step_recv(min_get=2)).startswith("StateError: This ")
-        assert pool.async_step_recv(min_get=2)["next", "observation"].flatten().tolist() == [1, 1]
 
 
 def test_a_child_makes_batches_of_its_own() -> None:

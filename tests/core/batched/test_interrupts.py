@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from steppe import ParallelEnv, ProcessorAsyncEnvPool, ThreadingAsyncEnvPool
+from steppe import ParallelEnv
 from steppe.errors import ClosedError
 from steppe_testing import ArrayCountingEnv, TextCountingEnv
-from tests.core.batched.gates import Gate, HeldEnv, wait_for
+from tests.core.batched.gates import Gate, HeldEnv
 from tests.limits import CHILD
 
 pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("nothing_left")]
@@ -76,35 +75,6 @@ def test_a_caller_that_is_killed_takes_its_workers_along(run_script: Callable[..
     process.kill()  # run_script then looks for processes that are left
 
     assert process.wait(CHILD) == -signal.SIGKILL
-
-
-@pytest.fixture
-def interrupt(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """``interrupt(gate, times)`` presses Ctrl-C for this process while somebody waits at the gate, and opens it then.
-
-    From another process, because this one waits.
-    """
-    children: list[int] = []
-
-    def press(gate: Gate, times: int = 1, *, opens: bool = True) -> None:
-        main = os.getpid()
-        child = os.fork()
-        if child == 0:
-            try:
-                wait_for(gate.reached)
-                for _ in range(times):
-                    time.sleep(0.1)
-                    os.kill(main, signal.SIGINT)
-                if opens:
-                    time.sleep(0.1)
-                    gate.open()
-            finally:
-                os._exit(0)
-        children.append(child)
-
-    yield press
-    for child in children:
-        os.waitpid(child, 0)
 
 
 class Ponderous(ArrayCountingEnv):
@@ -215,16 +185,3 @@ def test_what_a_handler_of_another_signal_raises_ends_no_batch(tmp_path: Path) -
             assert env.rollout(4, break_when_any_done=False)["observation"][1].flatten().tolist() == [0, 1, 2, 3]
     finally:
         signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize("kind", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])
-def test_a_pool_goes_on_after_ctrl_c(kind: Any, interrupt: Any, tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with kind([partial(HeldEnv, gate)] * 3) as env:
-        td = env.rand_action(env.reset())
-        interrupt(gate)
-        with pytest.raises(KeyboardInterrupt):
-            env.step(td)
-
-        env.async_step_send(env.rand_action(env.reset()))
-        assert env.async_step_recv(min_get=3)["next", "observation"].flatten().tolist() == [1, 1, 1]

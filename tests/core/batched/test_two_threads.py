@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,38 +25,10 @@ from steppe import (
 )
 from steppe.errors import ClosedError, StateError
 from steppe_testing import ArrayCountingEnv
-from tests.core.batched.gates import Gate, HeldEnv, wait_for
-from tests.limits import AT_ONCE, CHILD
+from tests.core.batched.gates import Gate, HeldEnv, Thread, wait_for
+from tests.limits import AT_ONCE
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(120)]
-
-
-class Thread:
-    """Calls something in another thread; what it returned or raised is its ``result()``."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.outcome: Any = None
-        self._thread = threading.Thread(target=self._run, args=(call,), name="stepper", daemon=True)
-        self._thread.start()
-
-    def _run(self, call: Callable[[], Any]) -> None:
-        try:
-            self.outcome = call()
-        except BaseException as error:
-            self.outcome = error
-
-    def result(self) -> Any:
-        """What it returned or raised, once it has ended."""
-        self._thread.join(CHILD)
-        assert not self._thread.is_alive()
-        return self.outcome
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    made = Gate(tmp_path)
-    yield made
-    made.open()
 
 
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -177,22 +148,6 @@ def test_close_of_what_this_process_steps_can_be_tried_again(gate: Gate, monkeyp
     env.close()
     with pytest.raises(ClosedError):
         env.reset()
-
-
-@pytest.mark.parametrize("kind", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])
-@pytest.mark.parametrize("waiting", [1, 2])
-def test_close_ends_the_waits_of_threads_that_receive(kind: Any, waiting: int, gate: Gate) -> None:
-    env = kind([partial(HeldEnv, gate)] * 3)
-    env.async_step_send(env.rand_action(env.reset()))
-    threads = [Thread(lambda row=row: env.async_step_recv(env_index=row)) for row in range(waiting)]
-    wait_for(gate.reached)
-    threading.Timer(0.3, gate.open).start()
-    time.sleep(0.1)  # most likely they wait by now
-    env.close()
-
-    for thread in threads:
-        outcome = thread.result()
-        assert isinstance(outcome, ClosedError) or outcome["next", "observation"].item() == 1
 
 
 # -- collectors

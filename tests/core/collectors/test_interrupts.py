@@ -152,10 +152,9 @@ def test_whole_trajectories_are_whole_after_ctrl_c(name: str, presses: list[str]
 def test_ctrl_c_where_workers_begin_loses_no_order(presses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     call = Pool.call
 
-    def press_and_call(pool: Pool, worker: int, message: object) -> Any:
+    def press_and_call(pool: Pool, worker: int, message: object) -> None:
         signal.raise_signal(signal.SIGINT)
-        ticket = call(pool, worker, message)
-        return ticket
+        call(pool, worker, message)
 
     with KINDS["MultiSync"](0) as collector:
         batches = collected(collector, 2)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from steppe.errors import StateError, WorkerError, WorkerTimeout
-from steppe.workers import Failure, Pool, Ticket, other_process
+from steppe.workers import Failure, Pool, other_process
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -94,18 +94,20 @@ def test_workers_answer_orders_with_a_number_and_what_they_write(pool: Pool) -> 
     assert numbers.tolist() == [116, 125]
 
 
-def test_tickets_wait_for_calls_and_orders_alike(pool: Pool) -> None:
+def test_single_workers_carry_out_calls_and_orders_at_once(pool: Pool) -> None:
     pool.share(2 * 8, message=0)
-    open_ = {pool.call(0, 2): 6, pool.order(1, 1, 9): 9}
-    found = {}
-    while open_:
-        for ticket in [ticket for ticket in open_ if pool.ended(ticket)]:
-            found[pool.result(ticket)] = open_.pop(ticket)
-        if open_:
+    pool.call(0, 2)
+    pool.order(1, 1, 9)
+    found: dict[int, int] = {}
+    while len(found) < 2:
+        if 0 not in found and pool.has_message(0):
+            found[0] = pool.receive(0)
+        elif 1 not in found and pool.has_finished(1):
+            found[1] = pool.order_result(1)
+        else:
             pool.wait_any(timeout=60)
 
-    assert found == {6: 6, 9: 9}
-    assert isinstance(pool.call(0, 1), Ticket)
+    assert found == {0: 6, 1: 9}
 
 
 def test_what_a_worker_raises_names_worker_subject_and_line(pool: Pool) -> None:

@@ -12,12 +12,9 @@ TYPE_CHECKING = False  # type checkers treat it like typing.TYPE_CHECKING, whose
 if TYPE_CHECKING:
     from typing import Any
 
-    from .batched import AsyncEnvPool as AsyncEnvPool
     from .batched import EnvCreator as EnvCreator
     from .batched import ParallelEnv as ParallelEnv
-    from .batched import ProcessorAsyncEnvPool as ProcessorAsyncEnvPool
     from .batched import SerialEnv as SerialEnv
-    from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
     from .batched import env_creator as env_creator
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
@@ -166,12 +163,9 @@ _EXPORTS: dict[str, str] = {
             "set_auto_unwrap_transformed_env",
         ),
         "batched": (
-            "AsyncEnvPool",
             "EnvCreator",
             "ParallelEnv",
-            "ProcessorAsyncEnvPool",
             "SerialEnv",
-            "ThreadingAsyncEnvPool",
             "env_creator",
         ),
         "collectors": (

@@ -1,21 +1,58 @@
-"""Many environments as one: in this process, or in worker processes."""
+"""Many environments as one: in this process, or in worker processes.
+
+``AsyncEnvPool`` and its subclasses are found here too, once steppe-pools is installed.
+
+All names but the batches, ``EnvCreator``, ``as_factory`` and ``env_creator`` are for packages with batches or backends
+of their own, as steppe-pools.
+"""
 
 from __future__ import annotations
 
-from steppe.batched.async_pool.async_env_pool import AsyncEnvPool, ProcessorAsyncEnvPool, ThreadingAsyncEnvPool
+from typing import Any
+
+from steppe.batched.backends.base import Backend
+from steppe.batched.backends.processes import Processes
+from steppe.batched.backends.serving_shard import ShardService
 from steppe.batched.base import BatchedEnv
+from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.factories import EnvCreator, as_factory, env_creator
+from steppe.batched.flags import Flags
+from steppe.batched.loose_entries import LooseInputs, LooseReports
+from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.batched.parallel import ParallelEnv
 from steppe.batched.serial import SerialEnv
+from steppe.batched.storage_rows import BatchRows
+from steppe.batched.unbuffered import row_to_send, stack_rows
 
 __all__ = [
-    "AsyncEnvPool",
+    "RESET",
+    "STEP",
+    "STEP_AND_RESET",
+    "Backend",
+    "BatchLayout",
+    "BatchRows",
     "BatchedEnv",
     "EnvCreator",
+    "EnvReport",
+    "Flags",
+    "LooseInputs",
+    "LooseReports",
     "ParallelEnv",
-    "ProcessorAsyncEnvPool",
+    "Processes",
     "SerialEnv",
-    "ThreadingAsyncEnvPool",
+    "ShardService",
     "as_factory",
     "env_creator",
+    "row_to_send",
+    "stack_rows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from steppe.registry import find_env_class
+
+    try:
+        return find_env_class(name, core=__all__)
+    except AttributeError:
+        pass  # its text names steppe.envs
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

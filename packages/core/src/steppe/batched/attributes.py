@@ -70,7 +70,7 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
         AttributeError: an environment has no such attribute, or the batch is closed.
     """
     try:
-        there = all(batch._ask((HAS, name), [None] * batch.num_workers))
+        there = all(batch._have(name))
     except (ClosedError, StateError) as error:
         # hasattr must also work if the batch has failed or another thread uses it.
         raise AttributeError(f"{name!r} cannot be read: {error}") from error

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import cloudpickle
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from steppe.batched.attributes import NO_CALL, dispatched
+from steppe.batched.attributes import HAS, NO_CALL, dispatched
 from steppe.batched.backends.base import Backend
 from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.batch_writer import BatchWriter
@@ -73,6 +73,9 @@ class BatchedEnv(EnvBase):
 
     The batch forwards attributes and methods: ``a, b = env.g`` reads ``g`` of two environments, ``env.render()`` calls
     a method of each.
+
+    A class of batches defines ``_make_backend``. It may override ``_lay_out``, which refuses environments that do not
+    fit, ``_opened``, which prepares what its steps need, and ``check_open``, which refuses calls.
 
     Args:
         num_workers: how many environments.
@@ -191,25 +194,39 @@ class BatchedEnv(EnvBase):
 
     # -- the backend ---------------------------------------------------------------------------------------------
 
-    def _make_backend(self) -> Backend:
+    def _make_backend(self, factories: list[Callable[[], Any]]) -> Backend:
         """Make the backend of this class, which makes the environments."""
         raise NotImplementedError
 
+    def _lay_out(self, reports: list[EnvReport]) -> BatchLayout:
+        """Return the layout that follows from the reports of the environments, or raise an error to refuse them."""
+        return BatchLayout(reports)
+
+    def _opened(self, layout: BatchLayout, rows: BatchRows | None) -> None:
+        """Prepare what a subclass needs, once the environments are made.
+
+        Args:
+            layout: the layout of the batch.
+            rows: the rows of its storage; None if data travels in messages.
+        """
+
     @exclusive("start")
     def _open(self) -> None:
-        backend = self._backend = self._make_backend()
+        backend = self._backend = self._make_backend(self._factories)
         if backend.outlives:
             self._finalizer = weakref.finalize(self, backend.stop, self._shutdown_timeout)
         try:
-            row = self._adopt(backend.reports)
-            if row is not None:
+            layout = self._lay_out(backend.reports)
+            self._adopt(layout, backend.reports)
+            if layout.row is not None:
                 # Data for a device is copied there as one block.
-                storage, flags = backend.attach(row, self.num_workers, staged=not is_host(self.device))
+                storage, flags = backend.attach(layout.row, self.num_workers, staged=not is_host(self.device))
                 # Array environments declare what they read of the root; others may read all of it.
                 read = [key for one in backend.reports for key in one.carried or ()] if self._on_arrays else None
                 self._rows = BatchRows(self, storage, flags, read)
-                loose = LooseEntries(self._layout.loose, self.num_workers, on_arrays=self._on_arrays)
-                self._loose = loose if any(self._layout.loose.values()) else None
+                loose = LooseEntries(layout.loose, self.num_workers, on_arrays=self._on_arrays)
+                self._loose = loose if any(layout.loose.values()) else None
+            self._opened(layout, self._rows)
         except BaseException:
             self._stop()
             raise
@@ -258,9 +275,13 @@ class BatchedEnv(EnvBase):
     @exclusive("reading an attribute")
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
-        self._backend.check(type(self).__name__)
+        self.check_open(f"reading {'.'.join(path)}")
         values: list[Any] = self._backend.ask(path, calls)
         return values
+
+    def _have(self, name: str) -> list[bool]:
+        """Return for each environment whether it has an attribute of this name."""
+        return self._ask((HAS, name), [None] * self.num_workers)
 
     def check_open(self, what: str) -> None:
         super().check_open(what)
@@ -708,9 +729,8 @@ class BatchedEnv(EnvBase):
             self.start()
         return self.base_state.specs[kind]
 
-    def _adopt(self, reports: list[EnvReport]) -> Composite | None:
-        """Take over the reports of the environments; return the spec of a row of storage, or None to use messages."""
-        layout = BatchLayout(reports)
+    def _adopt(self, layout: BatchLayout, reports: list[EnvReport]) -> None:
+        """Take over the specs and the abilities of the environments."""
         self.base_state.batch_size = torch.Size((self.num_workers, *layout.size))
         if self.base_state.device is None:
             self.base_state.device = layout.device
@@ -718,14 +738,15 @@ class BatchedEnv(EnvBase):
             self.assign_spec(kind, layout.specs[kind])
         self.env_info_spec = layout.env_info
         self._layout, self._messages = layout, Messages(layout, self.num_workers)
-        self._on_arrays = all(one.carried is not None for one in reports)
+        self._on_arrays = layout.on_arrays
         self._supports_set_state = all(one.supports_set_state for one in reports)
-        return layout.row
 
+    @exclusive("set_seed")
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         if seed is not None:
             next_seed(seed)  # raises if this is not a seed, before anything starts
         self.start()
+        self.check_open("set_seed")
         self.seed_actions(seed)
         return self._seed_chain(list(range(self.num_workers)), seed, static_seed)
 
@@ -736,6 +757,6 @@ class BatchedEnv(EnvBase):
         for row in rows:
             seeds[row] = seed
             seed = seed if static_seed or seed is None else next_seed(seed)
-        self._backend.check(type(self).__name__)
+        self.check_open("set_seed")
         self._backend.seed(seeds)
         return seed

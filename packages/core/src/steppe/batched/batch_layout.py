@@ -112,6 +112,7 @@ class BatchLayout:
 
     Attributes:
         alike: whether the specs of all environments are equal. Unequal specs are stacked.
+        on_arrays: whether all environments write rows of arrays, so that none reads data at a reset.
         size: the batch size of each environment.
         specs: the batch's specs by kind, ``[n, *size]``.
         env_info: the batch's ``env_info_spec``.
@@ -149,6 +150,7 @@ class BatchLayout:
         self.passed_through = tuple(dict.fromkeys(key for one in reports for key in one.passed_through))
         self.size = first.batch_size
         self.alike = all(other.specs == first.specs for other in reports[1:])
+        self.on_arrays = all(one.carried is not None for one in reports)
         if self.alike:
             self.specs = {kind: spec.expand(torch.Size((n, *spec.shape))) for kind, spec in first.specs.items()}
         else:

@@ -11,7 +11,7 @@ from steppe.envs import EnvBase, EnvMetaData, get_env_metadata
 from steppe.errors import SpecError
 from steppe.registry import env_factory
 
-__all__ = ["EnvCreator", "as_factory", "each_of", "env_creator", "factories_of", "given_envs"]
+__all__ = ["EnvCreator", "as_factory", "each_of", "env_creator", "factories_of"]
 
 
 class EnvCreator:
@@ -119,22 +119,6 @@ def each_of(create_env_fn: Any, n: int, kwargs: Any) -> tuple[list[Any], list[di
 def factories_of(functions: list[Any], arguments: list[dict[str, Any]]) -> list[Callable[[], Any]]:
     """Return a callable without arguments for each environment."""
     return [_with_arguments(function, kwargs) for function, kwargs in zip(functions, arguments, strict=True)]
-
-
-def given_envs(makers: list[Any]) -> list[Any]:
-    """Replace environments in a list of factories by factories that return them.
-
-    Raises:
-        SpecError: the list has an environment twice, so that two rows would step it.
-    """
-    envs = [maker for maker in makers if isinstance(maker, EnvBase)]
-    if len({id(env) for env in envs}) < len(envs):
-        raise SpecError("The same environment is in the list twice: pass a function that makes one for each row.")
-    return [partial(_itself, maker) if isinstance(maker, EnvBase) else maker for maker in makers]
-
-
-def _itself(env: EnvBase) -> EnvBase:
-    return env
 
 
 def _with_arguments(function: Any, kwargs: dict[str, Any]) -> Callable[[], Any]:

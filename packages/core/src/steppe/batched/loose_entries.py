@@ -24,13 +24,15 @@ from steppe.envs import EnvBase
 from steppe.specs import Spec
 from steppe.storage import entries, split_loose
 
-__all__ = ["Key", "LooseEntries", "LooseRows", "Reports"]
+__all__ = ["Key", "LooseEntries", "LooseInputs", "LooseReports", "LooseRows"]
 
 #: The key of an entry: a name, or a tuple of names for a nested entry.
 Key: TypeAlias = "str | tuple[str, ...]"
 
+#: Values of inputs of some rows that the caller has changed, by row and key.
+LooseInputs: TypeAlias = dict[int, dict[Key, object]]
 #: New values of some rows: for each row those of ``next`` and those of the root, by key.
-Reports = dict[int, tuple[dict[Key, object], dict[Key, object]]]
+LooseReports: TypeAlias = dict[int, tuple[dict[Key, object], dict[Key, object]]]
 
 _NEXT, _ROOT = 0, 1
 # Values of these types are compared, and not sent again if they are equal. Others may have been changed in place.
@@ -62,7 +64,7 @@ class LooseRows:
         self.first_row, self._changed = first_row, changed
         keys = dict.fromkeys([*self.next_keys, *self.input_keys])
         self.values: dict[Key, list[object]] = {key: [_UNSET] * len(changed) for key in keys}
-        self.reports: Reports = {}
+        self.reports: LooseReports = {}
 
     def column(self, key: Key, row: int, *, root: bool) -> Column:
         """Return what a row writer writes an entry to, of rows from ``row`` on."""
@@ -104,14 +106,14 @@ class LooseRows:
             following.update(root)
             root.clear()
 
-    def take(self) -> Reports:
+    def take(self) -> LooseReports:
         """Return the reports by row of the batch, and forget them."""
         reports = {self.first_row + row: report for row, report in self.reports.items()}
         self.reports = {}
         self._changed[...] = False
         return reports
 
-    def set_inputs(self, inputs: dict[int, dict[Key, object]]) -> None:
+    def set_inputs(self, inputs: LooseInputs) -> None:
         """Take over values that the caller has changed, by row of the batch."""
         for row, values in inputs.items():
             for key, value in values.items():
@@ -166,16 +168,14 @@ class LooseEntries:
         """Whether all loose entries that a reset to a state reads are in the data."""
         return all(_has(tensordict, key) for key in self._states)
 
-    def changed_inputs(
-        self, tensordict: TensorDictBase, rows: Sequence[int] | None = None
-    ) -> dict[int, dict[Key, object]]:
+    def changed_inputs(self, tensordict: TensorDictBase, rows: Sequence[int] | None = None) -> LooseInputs:
         """Return the inputs of a step that the environments do not have, by row.
 
         Args:
             tensordict: ``[n]`` data, or ``[k]`` data of ``rows``.
             rows: which rows; all of them by default.
         """
-        changed: dict[int, dict[Key, object]] = {}
+        changed: LooseInputs = {}
         for key in self.inputs:
             column, known = self._values[key], self._known[key]
             for i, value in enumerate(_values_of(tensordict, key)):
@@ -189,7 +189,7 @@ class LooseEntries:
                 changed.setdefault(row, {})[key] = value
         return changed
 
-    def update(self, reports: Reports) -> dict[Key, None]:
+    def update(self, reports: LooseReports) -> dict[Key, None]:
         """Take over what environments have reported; returns the keys of entries that a reset has changed."""
         for row, (following, _) in reports.items():
             for key, value in following.items():

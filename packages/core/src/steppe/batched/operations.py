@@ -15,7 +15,6 @@ __all__ = [
     "STEP",
     "STEP_AND_RESET",
     "ask_rows",
-    "has_arguments",
     "perform",
     "seed_rows",
 ]
@@ -33,11 +32,6 @@ def perform(shard: Shard, op: int, rows: list[int] | None) -> int:
     every = list(range(len(shard.envs)))
     shard.reset(every if rows is None else rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
     return 0
-
-
-def has_arguments(op: int, data: dict[int, Any]) -> bool:
-    """Whether the caller passes arguments for resets. If an environment refuses them, the batch stays usable."""
-    return op == RESET and any(arguments.keys() - {"select_reset_only"} for _, arguments in data.values())
 
 
 def ask_rows(envs: dict[int, Any], path: tuple[str, ...], calls: dict[int, Any]) -> list[Any]:

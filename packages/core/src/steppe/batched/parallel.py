@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from steppe.errors import SpecError
 from steppe.systems import usable_cores
 from steppe.workers import SHUTDOWN_TIMEOUT, check_method
 
-__all__ = ["ParallelEnv", "worker_pids"]
+__all__ = ["ParallelEnv"]
 
 _OF_WORKERS = (
     *("num_processes", "step_timeout", "mp_start_method", "caller_share"),
@@ -109,11 +110,11 @@ class ParallelEnv(BatchedEnv):
         self._given.update(given)
         return self
 
-    def _make_backend(self) -> Processes:
+    def _make_backend(self, factories: list[Callable[[], Any]]) -> Processes:
         if self.num_threads is not None:
             torch.set_num_threads(self.num_threads)
         return Processes(
-            self._factories,
+            factories,
             n_processes=self.num_processes,
             caller_share=self.caller_share,
             method=self.mp_start_method,
@@ -129,13 +130,8 @@ class ParallelEnv(BatchedEnv):
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers; empty before the start and after ``close``."""
-        return worker_pids(self)
-
-
-def worker_pids(batch: BatchedEnv) -> list[int]:
-    """Return the process ids of the workers of a batch with worker processes."""
-    backend = batch._backend
-    return backend.pool.pids if backend is not None and not backend.stopped else []
+        backend: Processes | None = self._backend
+        return [] if backend is None else backend.pids
 
 
 def _settings(

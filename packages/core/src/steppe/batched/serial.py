@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from steppe.batched.backends.in_process import InProcess
@@ -34,5 +35,5 @@ class SerialEnv(BatchedEnv):
         self._given.update(given)
         return self
 
-    def _make_backend(self) -> InProcess:
-        return InProcess(self._factories)
+    def _make_backend(self, factories: list[Callable[[], Any]]) -> InProcess:
+        return InProcess(factories)

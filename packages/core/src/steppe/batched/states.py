@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steppe.batched.attributes import HAS, NO_CALL
+from steppe.batched.attributes import NO_CALL
 from steppe.batched.backends.in_process import InProcess
 from steppe.errors import NotSupported, SpecError
 
@@ -33,7 +33,7 @@ def put_states(batch: BatchedEnv, rows: list[int], source: Any) -> None:
     others = _sources(source)
     if len(others) != len(rows):
         raise SpecError(f"{len(rows)} rows need as many environments, found {len(others)}.")
-    able = batch._ask((HAS, "__setitem__"), [None] * batch.num_workers)
+    able = batch._have("__setitem__")
     if not all(able[row] for row in rows):
         raise NotSupported(
             "env[i] = other needs environments whose class defines __setitem__(slice(None), other), which copies "

@@ -13,7 +13,7 @@ from steppe.envs import written_by_policy
 from steppe.specs import OUTPUT_KINDS, every_leaf_key
 from steppe.workers import ItemError
 
-__all__ = ["Messages", "run_rows", "sent", "stack_rows"]
+__all__ = ["Messages", "row_to_send", "run_rows", "stack_rows"]
 
 
 class Messages:
@@ -48,7 +48,7 @@ class Messages:
         """Return the part of a row that its environment needs; None for None."""
         if row is None:
             return None
-        row = sent(row, self._layout.passed_through)
+        row = row_to_send(row, self._layout.passed_through)
         if self._layout.masked:
             return row if row.device is None or row.device.type == "cpu" else row.to("cpu")
         # The mask has chosen the row.
@@ -80,7 +80,7 @@ class Messages:
         return out
 
 
-def sent(row: TensorDictBase, passed_through: tuple[Any, ...]) -> TensorDictBase:
+def row_to_send(row: TensorDictBase, passed_through: tuple[Any, ...]) -> TensorDictBase:
     """Copy a row without ``next``, except for states that a policy has written there.
 
     Args:

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.attributes import Dispatched
-from steppe.batched.unbuffered import sent
+from steppe.batched.unbuffered import row_to_send
 from steppe.envs import EnvBase
 from steppe.errors import NotSupported
 from steppe.specs import CPU, SPEC_KINDS
@@ -66,7 +66,7 @@ class BatchView(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         mask: Any = tensordict.get("_step", None)
-        data = sent(tensordict.exclude("_step"), self.passed_through_keys)
+        data = row_to_send(tensordict.exclude("_step"), self.passed_through_keys)
         if mask is None:
             outcome: TensorDictBase = self._batch.step_at(data, self._rows)["next"]
             return outcome

@@ -19,7 +19,6 @@ from steppe.workers import (
     SHUTDOWN_TIMEOUT,
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
-    Ticket,
     interrupted,
     other_process,
     uninterrupted,
@@ -101,7 +100,7 @@ class WorkerGroup:
         reports: dict[int, Report] = {}
         while len(reports) < self.n:
             for worker in range(self.n):
-                if worker not in reports and self._has_sent(worker):
+                if worker not in reports and self.pool.has_message(worker):
                     reports[worker] = self.pool.receive(worker)
             late = min(set(range(self.n)) - set(reports), default=None)
             if late is None:
@@ -187,10 +186,6 @@ class WorkerGroup:
             self.stop_after(error)
             raise
 
-    def _has_sent(self, worker: int) -> bool:
-        """Whether a worker has sent a message that was not received yet, or has ended."""
-        return self.pool.ended(Ticket(worker, None))
-
     def _sleep(self, timeout: float | None) -> None:
         """Sleep until a worker sends something; raise its error if it has sent a message while none was due."""
         for worker in self.pool.wait_any(timeout):
@@ -260,7 +255,7 @@ class WorkerGroup:
 
     def _look(self) -> None:
         for worker in sorted(self._collecting):
-            if self._has_sent(worker):
+            if self.pool.has_message(worker):
                 with uninterrupted():
                     self._ready[worker] = self.pool.receive(worker)
                     self._collecting.discard(worker)
@@ -305,7 +300,7 @@ class WorkerGroup:
         for worker in list(self._requested):
             # A request runs with the weights that were set when the caller started it, so wait until its worker has
             # read them. Another thread may be receiving the messages of the workers: none is received here.
-            while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self._has_sent(worker):
+            while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.has_message(worker):
                 time.sleep(_LOOK)
         self.weights.write(given, attributes)
 
@@ -349,7 +344,7 @@ class WorkerGroup:
     def _heard(self, keep: Callable[[int, Any], None]) -> bool:
         found = False
         for worker in sorted(self._requested):
-            while worker in self._requested and self._has_sent(worker):
+            while worker in self._requested and self.pool.has_message(worker):
                 with uninterrupted():
                     message = self.pool.receive(worker)
                     keep(worker, message)

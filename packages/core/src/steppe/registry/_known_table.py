@@ -28,10 +28,13 @@ NAMESPACES: dict[str, tuple[str, str]] = {
 }
 
 ENV_CLASSES: dict[str, tuple[str, str]] = {
+    "AsyncEnvPool": ("steppe-pools", "pools"),
     "BaseInfoDictReader": ("steppe-gym-like", "gym-like"),
     "DreamerEnv": ("steppe-models", "models"),
     "GymLikeEnv": ("steppe-gym-like", "gym-like"),
     "ModelBasedEnvBase": ("steppe-models", "models"),
+    "ProcessorAsyncEnvPool": ("steppe-pools", "pools"),
+    "ThreadingAsyncEnvPool": ("steppe-pools", "pools"),
     "default_info_dict_reader": ("steppe-gym-like", "gym-like"),
 }
 

@@ -18,7 +18,6 @@ from steppe.workers.pool import (
     SHUTDOWN_TIMEOUT,
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
-    Ticket,
     interrupted,
     other_process,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "Service",
     "SharedLock",
     "SpinGate",
-    "Ticket",
     "Worker",
     "check_method",
     "exclusive",

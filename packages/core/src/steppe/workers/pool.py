@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers.channel import Connection, Gone, Signal, SpinGate, Waiter
@@ -34,7 +34,6 @@ __all__ = [
     "SHUTDOWN_TIMEOUT",
     "SHUTDOWN_TIMEOUT_AFTER_FAILURE",
     "Pool",
-    "Ticket",
     "interrupted",
     "other_process",
 ]
@@ -48,18 +47,6 @@ SHUTDOWN_TIMEOUT_AFTER_FAILURE = 0.5
 AFTER_AN_ERROR = "stopped after an error"
 
 
-class Ticket(NamedTuple):
-    """A call or an order that a worker has not answered yet.
-
-    Attributes:
-        worker: the index of the worker.
-        order: the number of the order; None for a call.
-    """
-
-    worker: int
-    order: int | None
-
-
 class Pool:
     """``n`` worker processes, each of which runs one function.
 
@@ -67,7 +54,7 @@ class Pool:
     worker something to do. A *call* sends a message, and the worker answers with a message: any data, tens of
     microseconds. An *order* sets flags in shared memory (after ``share``), and the worker answers with a number: no
     pickling, once per step of a batch. ``ask`` and ``round`` call or order several workers and wait for all; ``call``
-    and ``order`` return a ticket to wait with.
+    and ``order`` do not wait: ``wait_any`` does, and ``has_message`` and ``has_finished`` say which worker is done.
 
     Args:
         n: number of workers.
@@ -244,10 +231,9 @@ class Pool:
             raise value.error(self.label, worker)
         return value
 
-    def call(self, worker: int, message: object) -> Ticket:
-        """Send a worker a message, without waiting for the answer."""
+    def call(self, worker: int, message: object) -> None:
+        """Send a worker a message, without waiting for the answer, which ``receive`` returns."""
         self.send(worker, ("call", message))
-        return Ticket(worker, None)
 
     def ask(self, messages: Mapping[int, object], timeout: float | None = None) -> dict[int, Any]:
         """Send a message to each of some workers, and return the answers, by worker.
@@ -314,8 +300,8 @@ class Pool:
 
     # -- orders ---------------------------------------------------------------------------------------------------
 
-    def order(self, worker: int, order: int, argument: int = 0) -> Ticket:
-        """Give a worker an order, without waiting for it."""
+    def order(self, worker: int, order: int, argument: int = 0) -> None:
+        """Give a worker an order, without waiting for its result, which ``order_result`` returns."""
         assert self.control is not None
         flags, base = self.control.flags, worker * PER_WORKER
         self._order += 1
@@ -323,7 +309,6 @@ class Pool:
         flags[base + ARGUMENT] = argument
         flags[base + ORDERED] = self._order
         self._setters[worker]()
-        return Ticket(worker, self._order)
 
     def round(
         self,
@@ -410,27 +395,28 @@ class Pool:
                 return False
         return not any(connection.broken_off for connection in self._connections)
 
-    # -- tickets --------------------------------------------------------------------------------------------------
+    # -- single workers -------------------------------------------------------------------------------------------
 
-    def ended(self, ticket: Ticket) -> bool:
-        """Whether a worker has answered a call or order, or failed in it."""
-        if ticket.order is None:
-            return self._connections[ticket.worker].poll(0)
+    def has_message(self, worker: int) -> bool:
+        """Whether a worker has sent a message that was not received yet, or has ended."""
+        return self._connections[worker].poll(0)
+
+    def has_finished(self, worker: int) -> bool:
+        """Whether a worker has carried out its last order, or failed in it."""
         assert self.control is not None
-        return bool(self.control.flags[ticket.worker * PER_WORKER + ANSWERED] == ticket.order)
+        flags, base = self.control.flags, worker * PER_WORKER
+        return flags[base + ANSWERED] == flags[base + ORDERED]
 
-    def result(self, ticket: Ticket) -> Any:
-        """Return the answer to a call, for which this waits, or the result of an order that has ended.
+    def order_result(self, worker: int) -> int:
+        """Return the result of the last order of a worker that has finished it.
 
         Raises:
-            WorkerError: the worker raised, or has ended.
+            WorkerError: the worker raised.
         """
-        if ticket.order is None:
-            return self.receive(ticket.worker)
         assert self.control is not None
-        base = ticket.worker * PER_WORKER
+        base = worker * PER_WORKER
         if self.control.flags[base + FAILED]:
-            self.receive(ticket.worker)
+            self.receive(worker)
         return self.control.flags[base + RESULT]
 
     def rouse(self) -> None:

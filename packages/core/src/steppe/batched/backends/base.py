@@ -11,20 +11,14 @@ import torch
 
 from steppe.batched.batch_layout import EnvReport
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Key, Reports
-from steppe.errors import ClosedError, WorkerTimeout
+from steppe.batched.loose_entries import LooseInputs, LooseReports
+from steppe.batched.operations import RESET
+from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import AFTER_AN_ERROR, SHUTDOWN_TIMEOUT_AFTER_FAILURE, interrupted, other_process
 
-__all__ = ["AsyncBackend", "Backend", "late_answer"]
-
-
-def late_answer(row: int, timeout: float | None) -> WorkerTimeout:
-    """Return the error for an environment with a worker of its own that has not answered within ``timeout`` seconds."""
-    return WorkerTimeout(
-        f"Worker {row}, at work on environment {row}, did not answer within {timeout} s.", worker=row, env=row
-    )
+__all__ = ["Backend"]
 
 
 class Backend(ABC):
@@ -65,11 +59,11 @@ class Backend(ABC):
         """Carry out an operation on rows of storage, None for all; returns how many were reset."""
 
     @abstractmethod
-    def take_loose(self) -> Reports:
+    def take_loose(self) -> LooseReports:
         """Return the loose entries that changed since the last call, of the rows whose flag says so."""
 
     @abstractmethod
-    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
+    def set_loose(self, inputs: LooseInputs) -> None:
         """Pass loose entries that the caller has changed to the environments, by row and key."""
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
@@ -91,7 +85,20 @@ class Backend(ABC):
 
     @abstractmethod
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        """Carry out an operation with data in messages; see :func:`steppe.batched.unbuffered.run_rows`."""
+        """Carry out an operation with data in messages, each environment on a TensorDict of its own.
+
+        Args:
+            op: the operation.
+            data: by row the TensorDict for the environment, or None, and keyword arguments of a reset.
+
+        Returns:
+            By row: ``next`` (None for a reset) and the following root (None for a step).
+        """
+
+    @staticmethod
+    def may_be_refused(op: int, data: dict[int, Any]) -> bool:
+        """Whether an ``exchange`` has arguments for resets: if an environment raises, the batch stays usable."""
+        return op == RESET and any(arguments.keys() - {"select_reset_only"} for _, arguments in data.values())
 
     @abstractmethod
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
@@ -108,7 +115,7 @@ class Backend(ABC):
     def stop(self, timeout: float) -> None:
         """Close the environments, and give up after ``timeout`` seconds. Calling it again does nothing."""
 
-    def _stop_unless(self, settled: Callable[[], bool], grace: float) -> None:
+    def stop_unless(self, settled: Callable[[], bool], grace: float) -> None:
         """Stop after an interrupt, unless environments finish their step; a second interrupt stops at once.
 
         Args:
@@ -122,31 +129,3 @@ class Backend(ABC):
             if not usable:
                 self._why = interrupted("environment", grace)
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
-
-
-class AsyncBackend(Backend):
-    """A backend that can also step single environments without waiting for them, one operation of each at a time."""
-
-    @abstractmethod
-    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> None:
-        """Start an operation of one environment, with inputs in storage or in ``message``."""
-
-    @abstractmethod
-    def collect(self) -> dict[int, Any]:
-        """Return the results of the operations that have ended since the last call, by row.
-
-        A result is ``next`` and the following root, or None if they are in storage.
-
-        Raises:
-            WorkerError: an operation raised.
-        """
-
-    @abstractmethod
-    def wait(self, timeout: float | None) -> None:
-        """Sleep until an operation may have ended.
-
-        The caller holds the lock of the ``Turn`` that the backend was made with; it is released during the wait.
-
-        Raises:
-            WorkerError: the worker of an environment without an operation has ended.
-        """

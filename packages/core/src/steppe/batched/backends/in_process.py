@@ -10,7 +10,7 @@ import torch
 from steppe.batched.backends.base import Backend
 from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Key, Reports
+from steppe.batched.loose_entries import LooseInputs, LooseReports
 from steppe.batched.operations import ask_rows, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
@@ -59,10 +59,10 @@ class InProcess(Backend):
             raised = self._caller_error(error)
         raise raised
 
-    def take_loose(self) -> Reports:
+    def take_loose(self) -> LooseReports:
         return {} if self.shard.loose is None else self.shard.loose.take()
 
-    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
+    def set_loose(self, inputs: LooseInputs) -> None:
         if self.shard.loose is not None:
             self.shard.loose.set_inputs(inputs)
 
@@ -120,7 +120,7 @@ class CallersShard(InProcess):
         own = None if rows is None else self._own(rows)
         return lambda: self.run(op, own)
 
-    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
+    def set_loose(self, inputs: LooseInputs) -> None:
         super().set_loose({row: inputs[row] for row in self._own(inputs)})
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:

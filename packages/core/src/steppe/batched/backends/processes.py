@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import cloudpickle
 
-from steppe.batched.backends.base import AsyncBackend, Backend
+from steppe.batched.backends.base import Backend
 from steppe.batched.backends.in_process import CallersShard
 from steppe.batched.backends.serving_shard import ENTRY, ShardFactories
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Key, Reports
-from steppe.batched.operations import has_arguments
-from steppe.batched.turn import Turn
+from steppe.batched.loose_entries import LooseInputs, LooseReports
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import (
-    SHUTDOWN_TIMEOUT,
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
-    Ticket,
     uninterrupted,
 )
 
-__all__ = ["AsyncProcesses", "Processes"]
+__all__ = ["Processes"]
 
 # Modules that the fork server imports before it forks workers.
 _PRELOAD = ("steppe.batched",)
@@ -93,6 +88,11 @@ class Processes(Backend):
             self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers; empty once they were stopped."""
+        return [] if self.stopped else self.pool.pids
+
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage = Storage(row, (n,), kind="shared")
         handle = storage.handle()
@@ -118,10 +118,10 @@ class Processes(Backend):
             raise
         except BaseException:
             # After Ctrl-C the workers finish the step, its data is dropped, and the batch stays usable.
-            self._stop_unless(self.pool.settle, self.pool.grace)
+            self.stop_unless(self.pool.settle, self.pool.grace)
             raise
 
-    def take_loose(self) -> Reports:
+    def take_loose(self) -> LooseReports:
         reports = {} if self._shard is None else self._shard.take_loose()
         changed = self._flags.loose
         messages = {w: ("take_loose",) for w, (first, end) in enumerate(self._bounds) if changed[first:end].any()}
@@ -129,7 +129,7 @@ class Processes(Backend):
             reports.update(answer)
         return reports
 
-    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
+    def set_loose(self, inputs: LooseInputs) -> None:
         if self._shard is not None:
             self._shard.set_loose(inputs)
         self._answers({w: ("set_loose", part) for w, part in self._parts(inputs).items()})
@@ -138,15 +138,15 @@ class Processes(Backend):
         try:
             found = self._shard.exchange(op, data) if self._shard is not None else {}
             parts = self._parts(data)
-            messages = {w: ("rows", op, part) for w, part in parts.items()}
+            messages = {w: ("exchange", op, part) for w, part in parts.items()}
             for answer in self.pool.ask(messages, self._step_timeout).values():
                 found.update(answer)
         except WorkerError:
-            if not (self.pool.in_step and has_arguments(op, data)):
+            if not (self.pool.in_step and self.may_be_refused(op, data)):
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
-            self._stop_unless(lambda: self.pool.in_step, self.pool.grace)
+            self.stop_unless(lambda: self.pool.in_step, self.pool.grace)
             raise
         return found
 
@@ -179,7 +179,7 @@ class Processes(Backend):
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
-            self._stop_unless(lambda: self.pool.in_step, self.pool.grace)
+            self.stop_unless(lambda: self.pool.in_step, self.pool.grace)
             raise
 
     def kill(self) -> None:
@@ -194,64 +194,3 @@ class Processes(Backend):
             # In a forked child the environments are copies; its parent closes them.
             if self._shard is not None and self.pool.is_ours:
                 self._shard.stop(0.0)
-
-
-class AsyncProcesses(Processes, AsyncBackend):
-    """Backend with a worker for each environment, which step without the caller waiting.
-
-    Args:
-        change: the lock that callers hold; it is released during waits.
-        factories: a factory for each row.
-        **settings: for :class:`Processes`.
-    """
-
-    def __init__(self, change: Turn, factories: list[Callable[[], Any]], **settings: Any) -> None:
-        self._change = change
-        self._leading = False
-        self._tickets: dict[int, Ticket] = {}
-        super().__init__(factories, n_processes=len(factories), **settings)
-
-    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> None:
-        pool = self.pool
-        self._tickets[row] = pool.order(row, op) if message is None else pool.call(row, ("rows", op, {row: message}))
-
-    def collect(self) -> dict[int, Any]:
-        results = {}
-        for row in [row for row, ticket in self._tickets.items() if self.pool.ended(ticket)]:
-            ticket = self._tickets.pop(row)
-            answer = self.pool.result(ticket)
-            results[row] = answer[row] if ticket.order is None else None
-        return results
-
-    def stop(self, timeout: float | None = None) -> None:
-        end = time.monotonic() + SHUTDOWN_TIMEOUT
-        with self._change.lock:
-            while self._leading and time.monotonic() < end:
-                # Another thread waits for the workers. Its waiter is closed below, so it must return first.
-                self.pool.rouse()
-                self._change.wait(0.1)
-        super().stop(timeout)
-
-    def wait(self, timeout: float | None) -> None:
-        pool = self.pool
-        if self._leading:
-            # Another thread waits for the workers and notifies this one.
-            self._change.wait(timeout)
-            return
-        if pool.control is not None and pool.gate.spin(self._some_order_ended):
-            return
-        self._leading = True
-        try:
-            heard = self._change.let_go(pool.wait_any, timeout)
-        finally:
-            self._leading = False
-            self._change.notify_all()
-        for row in heard:
-            ticket = self._tickets.get(row)
-            if ticket is None or ticket.order is not None:
-                # No message is due but an error, or the end of its process.
-                pool.unexpected(row)
-
-    def _some_order_ended(self) -> bool:
-        pool = self.pool
-        return any(ticket.order is not None and pool.ended(ticket) for ticket in self._tickets.values())

@@ -8,8 +8,9 @@ from typing import Any
 
 import cloudpickle
 
-from steppe.batched.batch_layout import make_envs, report
+from steppe.batched.batch_layout import EnvReport, make_envs, report
 from steppe.batched.flags import Flags
+from steppe.batched.loose_entries import LooseInputs, LooseReports
 from steppe.batched.operations import ask_rows, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
@@ -32,40 +33,79 @@ class ShardFactories:
 
 def serve(worker: Worker, shard: ShardFactories) -> None:
     """Make environments, send their reports, and serve commands until the caller is done."""
-    envs = make_envs(shard.factories, shard.first_row)
+    service = ShardService(shard.factories, shard.first_row)
     try:
-        worker.say(([report(env) for env in envs], worker.new_modules()))
-        worker.serve(ShardService(envs, shard.first_row))
+        worker.say((service.reports(), worker.new_modules()))
+        worker.serve(service)
     finally:
-        for env in envs:
-            try:
-                env.close(raise_if_closed=False)
-            except Exception:
-                continue
+        service.close()
 
 
 class ShardService(Service):
-    """Serves the commands of a batch."""
+    """The environments of one worker, which is a process or a thread.
 
-    def __init__(self, envs: list[Any], first_row: int) -> None:
+    Args:
+        factories: a factory for each row.
+        first_row: the row of the first.
+
+    Attributes:
+        envs: the environments by row.
+
+    Raises:
+        ItemError: an environment cannot be made.
+    """
+
+    def __init__(self, factories: list[Callable[[], Any]], first_row: int) -> None:
         self.first_row = first_row
-        self.envs = dict(enumerate(envs, first_row))
+        self.envs = dict(enumerate(make_envs(factories, first_row), first_row))
+
+    def reports(self) -> list[EnvReport]:
+        """Return the report of each environment, for the batch."""
+        return [report(env) for env in self.envs.values()]
 
     def call(self, message: Any) -> Any:
+        """Call the method that a message names: ``("exchange", op, data)`` calls ``exchange(op, data)``.
+
+        In messages, ``ask`` takes and returns pickles of cloudpickle.
+        """
         kind, *given = message
+        if kind == "exchange":
+            return self.exchange(*given)
         if kind == "seed":
-            return seed_rows(self.envs, *given)
-        if kind == "rows":
-            op, data = given
-            return run_rows(op, self.envs, data)
-        if kind in ("take_loose", "set_loose"):
-            loose = self.shard.loose
-            assert loose is not None
-            return loose.take() if kind == "take_loose" else loose.set_inputs(*given)
+            return self.seed(*given)
+        if kind == "take_loose":
+            return self.take_loose()
+        if kind == "set_loose":
+            return self.set_loose(*given)
         path, calls = given
-        return cloudpickle.dumps(ask_rows(self.envs, path, cloudpickle.loads(calls)))
+        return cloudpickle.dumps(self.ask(path, cloudpickle.loads(calls)))
+
+    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:
+        """Step or reset environments, each on its own TensorDict: see ``Backend.exchange``."""
+        return run_rows(op, self.envs, data)
+
+    def ask(self, path: tuple[str, ...], calls: dict[int, Any]) -> list[Any]:
+        """Read or call an attribute in environments; returns the values in the order of ``calls``."""
+        return ask_rows(self.envs, path, calls)
+
+    def seed(self, seeds: dict[int, Any]) -> None:
+        """Seed environments, by row."""
+        seed_rows(self.envs, seeds)
+
+    def take_loose(self) -> LooseReports:
+        """Return the loose entries that changed since the last call."""
+        loose = self.shard.loose
+        assert loose is not None
+        return loose.take()
+
+    def set_loose(self, inputs: LooseInputs) -> None:
+        """Take over loose entries that the caller has changed, by row and key."""
+        loose = self.shard.loose
+        assert loose is not None
+        loose.set_inputs(inputs)
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
+        """Write rows of the storage that the caller shares from now on."""
         row, n_rows, nbytes = message
         storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
         at_work, at = worker.at_work
@@ -77,8 +117,22 @@ class ShardService(Service):
         self.shard = Shard(list(self.envs.values()), storage, flags, self.first_row, words=words, at=at)
 
     def order(self, op: int, partial: int) -> int:
+        """Step or reset rows of storage; returns how many were reset.
+
+        Args:
+            op: the operation.
+            partial: whether it is for the rows whose flag ``active`` is set; otherwise it is for all rows.
+        """
         rows = None
         if partial:
             active = self.flags.active
             rows = [at for at in range(len(self.envs)) if active[self.first_row + at]]
         return perform(self.shard, op, rows)
+
+    def close(self) -> None:
+        """Close the environments; exceptions that they raise are dropped."""
+        for env in self.envs.values():
+            try:
+                env.close(raise_if_closed=False)
+            except Exception:
+                continue

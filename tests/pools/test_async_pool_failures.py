@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ import pytest
 from steppe import AsyncEnvPool, ProcessorAsyncEnvPool, ThreadingAsyncEnvPool
 from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe_testing import ArrayCountingEnv, DyingEnv, FailingEnv, HangingEnv, SlowEnv, TextCountingEnv
+from tests.core.batched.gates import Gate, HeldEnv, Thread, wait_for
 from tests.limits import ANSWER, AT_ONCE, CHILD
+from tests.processes import in_child
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -165,6 +168,7 @@ class Held(ArrayCountingEnv):
 @pytest.mark.parametrize("way", ["async", "sync"])
 def test_a_thread_that_hangs_is_named_and_left_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steppe.batched.base.SHUTDOWN_TIMEOUT", ANSWER)
+    monkeypatch.setattr("steppe_pools.async_env_pool.SHUTDOWN_TIMEOUT", ANSWER)
     RELEASE.clear()
     env = ThreadingAsyncEnvPool([ArrayCountingEnv, Held], step_timeout=ANSWER)
     td = env.rand_action(env.reset())
@@ -255,3 +259,53 @@ def test_each_environment_of_a_pool_of_processes_has_its_own() -> None:
 
         assert len({*env.worker_pids, os.getpid()}) == 4
     assert env.worker_pids == []
+
+
+@pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
+def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_pool_as_it_was(backend: Any) -> None:
+    with AsyncEnvPool([ArrayCountingEnv] * 2, backend=backend) as pool:
+        with pytest.raises(WorkerError, match="colour"):
+            pool.reset(colour="red")
+
+        assert pool.rollout(3).shape == (2, 3)
+
+
+@pytest.mark.parametrize("kind", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])
+def test_a_pool_goes_on_after_ctrl_c(kind: Any, interrupt: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with kind([partial(HeldEnv, gate)] * 3) as env:
+        td = env.rand_action(env.reset())
+        interrupt(gate)
+        with pytest.raises(KeyboardInterrupt):
+            env.step(td)
+
+        env.async_step_send(env.rand_action(env.reset()))
+        assert env.async_step_recv(min_get=3)["next", "observation"].flatten().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])
+@pytest.mark.parametrize("waiting", [1, 2])
+def test_close_ends_the_waits_of_threads_that_receive(kind: Any, waiting: int, gate: Gate) -> None:
+    env = kind([partial(HeldEnv, gate)] * 3)
+    env.async_step_send(env.rand_action(env.reset()))
+    threads = [Thread(lambda row=row: env.async_step_recv(env_index=row)) for row in range(waiting)]
+    wait_for(gate.reached)
+    threading.Timer(0.3, gate.open).start()
+    time.sleep(0.1)  # most likely they wait by now
+    env.close()
+
+    for thread in threads:
+        outcome = thread.result()
+        assert isinstance(outcome, ClosedError) or outcome["next", "observation"].item() == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking beside threads
+@pytest.mark.parametrize("backend", ["multiprocessing", "threading"])
+def test_a_child_sends_nothing_to_a_pool_of_its_parent(backend: str) -> None:
+    with AsyncEnvPool([ArrayCountingEnv] * 2, backend=backend) as pool:
+        td = pool.rand_action(pool.reset())
+
+        assert in_child(lambda: pool.async_step_send(td)).startswith("StateError: This ")
+        pool.async_step_send(td)
+        assert in_child(lambda: pool.async_step_recv(min_get=2)).startswith("StateError: This ")
+        assert pool.async_step_recv(min_get=2)["next", "observation"].flatten().tolist() == [1, 1]

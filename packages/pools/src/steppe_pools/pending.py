@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
 
-from steppe.batched.backends.base import AsyncBackend, late_answer
-from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
-from steppe.batched.turn import Turn
+from steppe.batched import RESET, STEP, STEP_AND_RESET
 from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers import AFTER_AN_ERROR, uninterrupted
+from steppe_pools.async_backend import AsyncBackend, late_answer
+from steppe_pools.turn import Turn
 
 if TYPE_CHECKING:
-    from steppe.batched.async_pool.data import PoolData
+    from steppe_pools.pool_data import PoolData
 
 __all__ = ["NAMES", "Message", "PendingCall", "PendingCalls"]
 
@@ -47,7 +47,7 @@ class PendingCall:
 
 
 class PendingCalls:
-    """The calls of an :class:`~steppe.batched.AsyncEnvPool` that were sent and not received.
+    """The calls of an :class:`~steppe_pools.AsyncEnvPool` that were sent and not received.
 
     Args:
         step_timeout: seconds that an environment may take for a call, or None.
@@ -56,11 +56,11 @@ class PendingCalls:
         by_row: the pending call of each environment that has one; those that were sent first come first.
         change: guards ``by_row``: hold its lock to read or write. It is notified when a call has ended.
         stopped: why the pool must be stopped; empty while it can be used.
-        backend: steps the environments. Set when the pool starts.
+        backend: steps the environments; None before the pool starts.
         data: writes their inputs and reads their results. Set when the pool starts.
     """
 
-    backend: AsyncBackend
+    backend: AsyncBackend | None
     data: PoolData
 
     def __init__(self, step_timeout: float | None) -> None:
@@ -68,6 +68,7 @@ class PendingCalls:
         self.by_row: dict[int, PendingCall] = {}
         self.change = Turn()
         self.stopped = ""
+        self.backend = None
 
     def __reduce__(self) -> tuple[type[PendingCalls], tuple[float | None]]:
         return PendingCalls, (self.step_timeout,)  # a copy of a pool has no calls
@@ -85,10 +86,11 @@ class PendingCalls:
 
     def send(self, op: int, inputs: dict[int, TensorDictBase | None]) -> None:
         """Send a call to environments, with the data of each by row; an error stops the pool."""
-        now = time.monotonic()
+        backend, now = self.backend, time.monotonic()
+        assert backend is not None
         try:
             for row, td in inputs.items():
-                self.backend.order(row, op, self.data.write(op, row, td))
+                backend.order(row, op, self.data.write(op, row, td))
                 self.by_row[row] = PendingCall(op, td, now)
         except BaseException as error:
             self._stop(error)
@@ -123,17 +125,19 @@ class PendingCalls:
         what = f"async_{NAMES[op]}_recv"
         end = None if timeout is None else time.monotonic() + timeout
         wanted = least if end is None or most is None else most
+        backend = self.backend
+        assert backend is not None
         while True:
             check(what)
             rows = self._pending_rows(op, requested, least, what)
             try:
-                self._collect()
+                self._collect(backend)
                 ready = [row for row in rows if self.by_row[row].ended]
                 if len(ready) >= min(wanted, len(rows)):
                     return sorted(ready[:most])
                 remaining = self._remaining(end)
                 if remaining is None or remaining > 0:
-                    self.backend.wait(remaining)  # releases the lock while it waits
+                    backend.wait(remaining)  # releases the lock while it waits
                     continue
             except WorkerError as error:
                 self._stop(error)
@@ -165,10 +169,10 @@ class PendingCalls:
         self.stopped = f"{AFTER_AN_ERROR} ({type(error).__name__})" if after_error else "interrupted while it sent work"
         self.drop()
 
-    def _collect(self) -> None:
+    def _collect(self, backend: AsyncBackend) -> None:
         """Take over the results of the calls that have ended."""
         with uninterrupted():  # a second Ctrl-C would lose them
-            for row, outcome in self.backend.collect().items():
+            for row, outcome in backend.collect().items():
                 call = self.by_row[row]
                 call.ended, call.outcome = True, outcome or (None, None)
 

@@ -7,19 +7,11 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
-from steppe.batched.attributes import ask_row
-from steppe.batched.backends.base import AsyncBackend, late_answer
-from steppe.batched.backends.serving_shard import ShardService
-from steppe.batched.batch_layout import make_envs, report
-from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Key, Reports
-from steppe.batched.operations import has_arguments
-from steppe.batched.turn import Turn
+from steppe.batched import Flags, LooseInputs, LooseReports, ShardService
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -30,12 +22,14 @@ from steppe.workers import (
     ItemError,
     uninterrupted,
 )
+from steppe_pools.async_backend import AsyncBackend, late_answer
+from steppe_pools.turn import Turn
 
 __all__ = ["Threads"]
 
 
 class Threads(AsyncBackend):
-    """Steps each environment in a thread; see :class:`~steppe.batched.backends.base.AsyncBackend`.
+    """Steps each environment in a thread; see :class:`~steppe_pools.async_backend.AsyncBackend`.
 
     Args:
         change: the lock that callers hold; it is notified when an environment has finished.
@@ -65,7 +59,7 @@ class Threads(AsyncBackend):
         try:
             self._all("__init__", {0: making.pop(0)})  # alone, because it imports the library
             self._all("__init__", making, survives=True)
-            self.reports = [report(self._shards[row].envs[row]) for row in range(len(factories))]
+            self.reports = [one for row in range(len(factories)) for one in self._shards[row].reports()]
         except BaseException:
             self.stop(SHUTDOWN_TIMEOUT)
             raise
@@ -75,7 +69,7 @@ class Threads(AsyncBackend):
 
         def run() -> None:
             self._idents.add(threading.get_ident())
-            self._shards[row] = ShardService(context.run(make_envs, [make], row), row)
+            self._shards[row] = context.run(ShardService, [make], row)
 
         return run
 
@@ -108,27 +102,27 @@ class Threads(AsyncBackend):
         calls = {row: partial(self._shards[row].order, op, False) for row in (self._shards if rows is None else rows)}
         return sum(self._all("step", calls, timeout=self._step_timeout).values())
 
-    def take_loose(self) -> Reports:
-        reports: Reports = {}
+    def take_loose(self) -> LooseReports:
+        reports: LooseReports = {}
         for row in self._flags.loose.nonzero()[0].tolist():
-            reports.update(self._shards[row].call(("take_loose",)))
+            reports.update(self._shards[row].take_loose())
         return reports
 
-    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
+    def set_loose(self, inputs: LooseInputs) -> None:
         for row, values in inputs.items():
-            self._shards[row].call(("set_loose", {row: values}))
+            self._shards[row].set_loose({row: values})
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         calls = {row: partial(_answer, self._shards[row], op, message) for row, message in data.items()}
-        return self._all("step", calls, timeout=self._step_timeout, survives=has_arguments(op, data))
+        return self._all("step", calls, timeout=self._step_timeout, survives=self.may_be_refused(op, data))
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        asked = {row: partial(ask_row, shard.envs[row], row, path, calls[row]) for row, shard in self._shards.items()}
+        asked = {row: partial(shard.ask, path, {row: calls[row]}) for row, shard in self._shards.items()}
         answers = self._all("an attribute", asked, survives=True)
-        return [answers[row] for row in range(len(calls))]
+        return [answers[row][0] for row in range(len(calls))]
 
     def seed(self, seeds: dict[int, Any]) -> None:
-        calls = {row: partial(self._shards[row].call, ("seed", {row: seed})) for row, seed in seeds.items()}
+        calls = {row: partial(self._shards[row].seed, {row: seed}) for row, seed in seeds.items()}
         self._all("set_seed", calls, survives=True)
 
     def _submit(self, row: int, doing: str, call: Callable[[], Any]) -> Future[Any]:
@@ -162,7 +156,7 @@ class Threads(AsyncBackend):
             raise
         except BaseException:
             # After Ctrl-C the environments finish the step, its data is dropped, and the batch stays usable.
-            self._stop_unless(lambda: self._have_ended(futures), self._grace)
+            self.stop_unless(lambda: self._have_ended(futures), self._grace)
             raise
 
     def _have_ended(self, futures: dict[int, Future[Any]]) -> bool:
@@ -193,14 +187,13 @@ class Threads(AsyncBackend):
                 executor.shutdown()  # joins a thread that has nothing left to do
 
     def _close(self, row: int) -> None:
-        with suppress(Exception):
-            if row in self._shards:
-                self._shards[row].envs[row].close(raise_if_closed=False)
+        if row in self._shards:
+            self._shards[row].close()
 
 
 def _answer(shard: ShardService, op: int, message: tuple[Any, dict[str, Any]]) -> Any:
     """Step or reset an environment on the data of a message; the caller may keep what this returns."""
-    result = shard.call(("rows", op, {shard.first_row: message}))[shard.first_row]
+    result = shard.exchange(op, {shard.first_row: message})[shard.first_row]
     return tuple(None if td is None else td.clone() for td in result)
 
 

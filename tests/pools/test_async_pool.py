@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import steppe_pools
 from steppe import (
     AsyncEnvPool,
     Collector,
@@ -221,3 +222,12 @@ def test_arguments_that_choose_how_a_pool_exchanges_data_are_taken_with_a_warnin
     env.shutdown()
     env.shutdown()
     assert env.is_closed
+
+
+def test_the_names_are_found_in_steppe() -> None:
+    import steppe
+
+    for name in steppe_pools.__all__:
+        assert getattr(steppe, name) is getattr(steppe.batched, name) is getattr(steppe_pools, name)
+    with pytest.raises(AttributeError, match=r"module 'steppe\.batched' has no attribute 'AsyncPool'"):
+        steppe.batched.AsyncPool  # noqa: B018

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, get_args
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from steppe.batched.async_pool.data import PoolData, Stack, stack_as
-from steppe.batched.async_pool.env_index import parse_env_index, split_by_env
-from steppe.batched.async_pool.pending import NAMES, PendingCall, PendingCalls
-from steppe.batched.attributes import HAS
-from steppe.batched.backends.processes import AsyncProcesses
-from steppe.batched.backends.threads import Threads
-from steppe.batched.base import BatchedEnv
-from steppe.batched.batch_layout import BatchLayout, EnvReport
-from steppe.batched.factories import given_envs
-from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
-from steppe.batched.parallel import worker_pids
+from steppe.batched import RESET, STEP, STEP_AND_RESET, BatchedEnv, BatchLayout, BatchRows, EnvReport
 from steppe.envs import action_rules
 from steppe.errors import ClosedError, NotSupported, SpecError
-from steppe.specs import Composite
-from steppe.workers import SHUTDOWN_TIMEOUT_AFTER_FAILURE, check_method, exclusive, uninterrupted
+from steppe.workers import SHUTDOWN_TIMEOUT, SHUTDOWN_TIMEOUT_AFTER_FAILURE, check_method, exclusive, uninterrupted
+from steppe_pools.async_processes import AsyncProcesses
+from steppe_pools.env_index import parse_env_index, split_by_env
+from steppe_pools.given_envs import given_envs
+from steppe_pools.pending import NAMES, PendingCall, PendingCalls
+from steppe_pools.pool_data import PoolData, Stack, stack_as
+from steppe_pools.threads import Threads
 
 __all__ = ["AsyncEnvPool", "ProcessorAsyncEnvPool", "ThreadingAsyncEnvPool"]
 
@@ -302,15 +297,36 @@ class AsyncEnvPool(BatchedEnv):
             super().start()
         return self
 
-    def _open(self) -> None:
-        super()._open()
-        self._pending.backend = self._backend
-        self._pending.data = PoolData(
-            self._rows if self._loose is None else None,  # calls of single environments pass loose entries in messages
-            [action_rules(report.specs["action"], report.specs["done"]) for report in self._backend.reports],
-            resets_on_data=not self._on_arrays,
+    def _lay_out(self, reports: list[EnvReport]) -> BatchLayout:
+        size = reports[0].batch_size
+        if size:
+            raise NotSupported(
+                f"Environment 0 is a batch itself, {size}. Give one environment to each row, or use it without a pool "
+                "around it."
+            )
+        layout = super()._lay_out(reports)
+        if self.stack == "dense" and not layout.alike and layout.row is None:
+            first = reports[0].specs
+            row, kind = next(
+                (row, kind)
+                for row, report in enumerate(reports)
+                for kind, spec in report.specs.items()
+                if spec != first[kind]
+            )
+            raise NotSupported(
+                f"Environments 0 and {row} differ in their {kind} specs, and rows of stack='dense' must not. Make "
+                "the pool with stack='lazy' or stack='maybe_dense'."
+            )
+        return layout
+
+    def _opened(self, layout: BatchLayout, rows: BatchRows | None) -> None:
+        pending = self._pending
+        assert pending.backend is not None
+        pending.data = PoolData(
+            None if any(layout.loose.values()) else rows,  # calls of single environments pass loose entries in messages
+            [action_rules(report.specs["action"], report.specs["done"]) for report in pending.backend.reports],
+            layout,
             stack=self.stack,
-            passed_through=self._layout.passed_through,
         )
 
     def check_open(self, what: str) -> None:
@@ -325,29 +341,6 @@ class AsyncEnvPool(BatchedEnv):
         if stopped and not self.is_closed:
             raise ClosedError(f"{what}: this pool was {stopped}: close it, make a new one.")
         super().check_open(what)
-
-    def _adopt(self, reports: list[EnvReport]) -> Composite | None:
-        size = reports[0].batch_size
-        if size:
-            raise NotSupported(
-                f"Environment 0 is a batch itself, {size}. Give one environment to each row, or use it without a pool "
-                "around it."
-            )
-        if self.stack == "dense":
-            layout = BatchLayout(reports)
-            if not layout.alike and layout.row is None:
-                first = reports[0].specs
-                row, kind = next(
-                    (row, kind)
-                    for row, report in enumerate(reports)
-                    for kind, spec in report.specs.items()
-                    if spec != first[kind]
-                )
-                raise NotSupported(
-                    f"Environments 0 and {row} differ in their {kind} specs, and rows of stack='dense' must not. Make "
-                    "the pool with stack='lazy' or stack='maybe_dense'."
-                )
-        return super()._adopt(reports)
 
     def _stop(self, timeout: float | None = None) -> None:
         self._pending.drop()
@@ -381,23 +374,14 @@ class AsyncEnvPool(BatchedEnv):
         tensordict, root = super().step_and_maybe_reset(tensordict)
         return tensordict, self._as_stack(root)
 
-    @exclusive("set_seed")
-    def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
-        self.start()
-        self.check_open("set_seed")
-        return super().set_seed(seed, static_seed)
-
-    @exclusive("reading an attribute")
-    def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        self.start()
-        if path[0] == HAS and self._pending.by_row:
+    def _have(self, name: str) -> list[bool]:
+        if self._pending.by_row:
             # hasattr must not raise a StateError.
-            raise AttributeError(f"{path[1]!r} cannot be read while environments are at work: receive first.")
-        self.check_open(f"reading {'.'.join(path)}")
-        return super()._ask(path, calls)
+            raise AttributeError(f"{name!r} cannot be read while environments are at work: receive first.")
+        return super()._have(name)
 
     def _stacked(self, op: int, tensordict: TensorDictBase | None, rows: list[int] | None = None, *more: Any) -> Any:
-        if op != RESET and tensordict is not None and not self._layout.alike:
+        if op != RESET and tensordict is not None and not self._pending.data.alike:
             # An environment would refuse a wrong action too, but its error stops the pool.
             for row, td in enumerate(tensordict.unbind(0)):
                 if rows is None or row in rows:
@@ -423,20 +407,22 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
 
     backend = "threading"
 
-    def _make_backend(self) -> Threads:
-        return Threads(self._pending.change, self._factories, step_timeout=self.step_timeout)
+    def _make_backend(self, factories: list[Callable[[], Any]]) -> Threads:
+        backend = Threads(self._pending.change, factories, step_timeout=self.step_timeout)
+        self._pending.backend = backend
+        return backend
 
     def close(self, *, raise_if_closed: bool = False) -> None:
-        backend: Threads | None = self._backend
+        backend = self._pending.backend
         super().close(raise_if_closed=raise_if_closed)
-        if backend is None:
+        if not isinstance(backend, Threads):
             return
         if backend.hung:
             # Threads that an error left running may have ended by now.
-            backend.stop(self._shutdown_timeout)
+            backend.stop(SHUTDOWN_TIMEOUT)
         if backend.hung:
             warnings.warn(
-                f"Environments {backend.hung} did not return within {self._shutdown_timeout:g} s, and a thread cannot "
+                f"Environments {backend.hung} did not return within {SHUTDOWN_TIMEOUT:g} s, and a thread cannot "
                 'be stopped: theirs keep running. Use backend="multiprocessing" for environments that may hang.',
                 RuntimeWarning,
                 stacklevel=2,
@@ -446,25 +432,29 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
 class ProcessorAsyncEnvPool(AsyncEnvPool):
     """An :class:`AsyncEnvPool` whose environments have a worker process each.
 
-    Workers, shared memory and errors are those of :class:`ParallelEnv`: data of fixed shapes is written into shared
-    memory, and a command flag wakes the worker. Other data, and data of unequal environments, travels in messages.
+    Workers, shared memory and errors are those of :class:`~steppe.ParallelEnv`: data of fixed shapes is written into
+    shared memory, and a command flag wakes the worker. Other data, and data of unequal environments, travels in
+    messages.
     """
 
     backend = "multiprocessing"
 
-    def _make_backend(self) -> AsyncProcesses:
-        return AsyncProcesses(
+    def _make_backend(self, factories: list[Callable[[], Any]]) -> AsyncProcesses:
+        backend = AsyncProcesses(
             self._pending.change,
-            self._factories,
+            factories,
             method=self.mp_start_method,
             step_timeout=self.step_timeout,
-            shutdown_timeout=self._shutdown_timeout,
+            shutdown_timeout=SHUTDOWN_TIMEOUT,
         )
+        self._pending.backend = backend
+        return backend
 
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers; empty before ``start`` and after ``close``."""
-        return worker_pids(self)
+        backend = self._pending.backend
+        return backend.pids if isinstance(backend, AsyncProcesses) else []
 
 
 _CLASSES = {cls.backend: cls for cls in (ThreadingAsyncEnvPool, ProcessorAsyncEnvPool)}

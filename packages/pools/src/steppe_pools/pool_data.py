@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, lazy_stack
 
-from steppe.batched.async_pool.pending import Message, PendingCall
-from steppe.batched.operations import RESET, STEP_AND_RESET
-from steppe.batched.storage_rows import BatchRows
-from steppe.batched.unbuffered import sent, stack_rows
+from steppe.batched import RESET, STEP_AND_RESET, BatchLayout, BatchRows, row_to_send, stack_rows
 from steppe.envs import ActionRule, EnvBase, missing_action, write_begun, written_by_policy
 from steppe.errors import ActionError, SpecError
 from steppe.specs import CPU
+from steppe_pools.pending import Message, PendingCall
 
 __all__ = ["PoolData", "Stack", "stack_as"]
 
@@ -28,22 +26,25 @@ class PoolData:
     Args:
         rows: the storage of the pool; None if data travels in messages.
         actions: the rules for the actions of each environment.
-        resets_on_data: whether the environments may read their data at a reset, as those on TensorDicts do.
-        stack: how rows become one TensorDict, see :class:`~steppe.batched.AsyncEnvPool`.
-        passed_through: keys of states that environments pass through, see :attr:`EnvBase.passed_through_keys`.
+        layout: the layout of the pool.
+        stack: how rows become one TensorDict, see :class:`~steppe_pools.AsyncEnvPool`.
+
+    Attributes:
+        alike: whether the specs of all environments are equal.
     """
 
     def __init__(
         self,
         rows: BatchRows | None,
         actions: list[list[ActionRule]],
+        layout: BatchLayout,
         *,
-        resets_on_data: bool,
         stack: Stack,
-        passed_through: tuple[Any, ...],
     ) -> None:
-        self._rows, self._actions, self._resets_on_data = rows, actions, resets_on_data
-        self._stack, self._passed_through = stack, passed_through
+        self._rows, self._actions, self._stack = rows, actions, stack
+        self.alike, self._passed_through = layout.alike, layout.passed_through
+        # Environments on TensorDicts may read their data at a reset.
+        self._resets_on_data = not layout.on_arrays
         #: What a step reads in storage.
         self._keys = [key for key, *_ in (*rows.actions, *rows.carried)] if rows is not None else []
 
@@ -80,7 +81,7 @@ class PoolData:
                 value = td.get(key, None)
                 if value is not None:
                     storage.storage.tensors[key][row].copy_(value)
-        return (None if td is None else sent(td, self._passed_through), {}) if by_message else None
+        return (None if td is None else row_to_send(td, self._passed_through), {}) if by_message else None
 
     # -- results --------------------------------------------------------------------------------------------------
 

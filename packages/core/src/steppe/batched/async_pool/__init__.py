@@ -1,1 +1,0 @@
-"""Asynchronous pools: calls are sent to environments, and their results received later."""

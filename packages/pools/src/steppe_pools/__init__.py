@@ -1,0 +1,7 @@
+"""Asynchronous pools: environments that step in threads or processes while the caller does something else."""
+
+from __future__ import annotations
+
+from steppe_pools.async_env_pool import AsyncEnvPool, ProcessorAsyncEnvPool, ThreadingAsyncEnvPool
+
+__all__ = ["AsyncEnvPool", "ProcessorAsyncEnvPool", "ThreadingAsyncEnvPool"]
