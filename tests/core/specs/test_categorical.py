@@ -37,6 +37,11 @@ def test_categories_out_of_range_are_not_in_the_spec(value: int) -> None:
     assert Categorical(3).project(torch.tensor(value)).item() in (0, 2)
 
 
+def test_projection_takes_large_numbers_to_the_last_category() -> None:
+    large = torch.tensor([torch.inf, 1e30, -torch.inf, torch.nan])
+    assert Categorical(3, (4,), dtype=torch.float32).project(large).tolist() == [2, 2, 0, 0]
+
+
 def test_categories_may_be_floats_but_whole() -> None:
     spec = Categorical(3, (2,), dtype=torch.float32)
     assert spec.is_in(torch.tensor([0.0, 2.0]))

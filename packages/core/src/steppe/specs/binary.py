@@ -48,13 +48,6 @@ class Binary(Categorical):
         """Return the last size; 1 if the shape is empty or the size is dynamic."""
         return abs(self._shape[-1]) if self._shape else 1
 
-    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
-        if self._mask is not None:
-            return super()._nearest(val)
-        if val.dtype.is_floating_point:
-            return (val > 0.5).to(self._dtype)
-        return (val if val.dtype is torch.bool else val.to(torch.int64) >= 1).to(self._dtype)
-
     def _domain_text(self) -> str:
         return "zeros and ones" if self._mask is None else "zeros and ones that the mask allows"
 

@@ -10,7 +10,7 @@ from steppe.errors import NotSupported, SpecError
 
 from . import masks, shapes
 from .action_checks import ArrayCheck, NumberCheck, check_below
-from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_number
+from .action_decoders import ActionDecoder, Refuse, decode_number
 from .base import ChoiceForm, DeviceLike, Spec
 from .discrete import Discrete, is_whole, most_categories, whole
 from .dtypes import DTypeLike
@@ -216,9 +216,9 @@ class Categorical(Discrete):
         return lambda number: 0 <= number <= last and number == int(number)
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
-        """Decode actions of one element into numbers, others into arrays."""
-        if self._shape.numel() != 1:
-            return decode_arrays(self._shape, self._dtype)
+        """Decode a single choice into its number, several into arrays."""
+        if self._several or self._shape.numel() != 1:
+            return super().action_decoder(refuse)
         in_lists = not self._shape and not self._dtype.is_floating_point
         return decode_number(self._n_now, refuse, in_lists=in_lists)
 

@@ -127,7 +127,7 @@ class Composite(CompositeData):
             self.clear_device_()
             return
         self._device = as_device(value)
-        self._specs = {key: None if child is None else child.to(self._device) for key, child in self._specs.items()}
+        self._specs = {key: None if child is None else child.to(self.device) for key, child in self._specs.items()}
 
     @property
     def domain(self) -> str:
@@ -161,7 +161,7 @@ class Composite(CompositeData):
             self._specs[first] = self._fitted(name, spec)
             return self
         if child is None:
-            child = self._specs[first] = Composite(shape=self._shape, device=self._device)
+            child = self._specs[first] = Composite(shape=self.shape, device=self.device)
         if not isinstance(child, Composite):
             raise SpecError(
                 f"{name!r} cannot be set: the entry {first!r} is a {type(child).__name__}, not a Composite."
@@ -178,31 +178,31 @@ class Composite(CompositeData):
                     f"{key!r}: expected a spec, a mapping or None, found {type(spec).__name__} {spec!r}."
                     f"{conversion_hint(spec)}"
                 )
-            spec = Composite(spec, shape=self._shape, device=self._device)
-        if spec.ndim < self.ndim and spec.shape == self._shape[: spec.ndim]:
+            spec = Composite(spec, shape=self.shape, device=self.device)
+        if spec.ndim < self.ndim and spec.shape == self.shape[: spec.ndim]:
             spec = self._in_batch(spec)
-        self._check_prefix(key, spec, self._shape)
-        if self._device is not None and spec.device != self._device:
-            return spec.to(self._device)
+        self._check_prefix(key, spec, self.shape)
+        if self.device is not None and spec.device != self.device:
+            return spec.to(self.device)
         return spec
 
     def _in_batch(self, spec: Spec) -> Spec:
         """Extend the shorter batch size of a nested Composite or NonTensor; return other specs unchanged."""
         if isinstance(spec, NonTensor):
             spec = spec.clone()
-            spec.shape = self._shape
+            spec.shape = self.shape
         elif type(spec) is Composite:
             inner = [child for child in spec.values(True, True) if child is not None]
             # Text takes the batch size of the other entries.
             inner = [child for child in inner if not isinstance(child, NonTensor)] or inner
-            if any(child.shape[: self.ndim] == self._shape for child in inner) or not inner:
+            if any(child.shape[: self.ndim] == self.shape for child in inner) or not inner:
                 # The entries have the batch size already. If only some have it, the error names the others.
                 spec = spec.clone()
-                spec.shape = self._shape
+                spec.shape = self.shape
             else:
                 for _ in range(self.ndim - spec.ndim):
                     spec = spec.unsqueeze(spec.ndim)
-                spec = spec.expand(self._shape)
+                spec = spec.expand(self.shape)
         return spec
 
     def _check_prefix(self, key: NestedKey, spec: Spec, shape: torch.Size) -> None:
@@ -299,7 +299,7 @@ class Composite(CompositeData):
         return self._like(self._without_entries())
 
     def _without_entries(self) -> Composite:
-        return Composite(shape=self._shape, device=self._device, names=list(self._names))
+        return Composite(shape=self.shape, device=self.device, names=list(self._names))
 
     def _like(self, other: Composite) -> Composite:
         """Return ``other`` with the attributes of this spec."""
@@ -310,7 +310,7 @@ class Composite(CompositeData):
 
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Self:
         """Return a Composite of another shape with every entry changed."""
-        out = self._like(Composite(shape=shape, device=self._device, names=names))
+        out = self._like(Composite(shape=shape, device=self.device, names=names))
         out._specs.update({key: None if child is None else change(child) for key, child in self._children.items()})
         return out  # type: ignore[return-value]
 
@@ -329,7 +329,7 @@ class Composite(CompositeData):
                 return child.clone(recurse=recurse)
             return child.clone() if recurse else child
 
-        return self._remake(self._shape, copied, self.names)
+        return self._remake(self.shape, copied, self.names)
 
     def __copy__(self) -> Self:
         return self.clone(recurse=False)
@@ -342,9 +342,9 @@ class Composite(CompositeData):
         if isinstance(dest, torch.dtype):
             if all(child.to(dest) is child for child in children):
                 return self
-        elif self._device == as_device(dest) and all(child.device == self._device for child in children):
+        elif self.device == as_device(dest) and all(child.device == self.device for child in children):
             return self
-        out = self._remake(self._shape, lambda child: child.to(dest), self.names)
+        out = self._remake(self.shape, lambda child: child.to(dest), self.names)
         if not isinstance(dest, torch.dtype):
             out._device = as_device(dest)
         return out
@@ -362,7 +362,7 @@ class Composite(CompositeData):
         if type(self) is not type(other):
             return NotImplemented
         assert isinstance(other, Composite)
-        if (self._shape, self._device, self._data_cls) != (other._shape, other._device, other._data_cls):
+        if (self.shape, self.device, self._data_cls) != (other.shape, other.device, other._data_cls):
             return False
         return self._specs.keys() == other._specs.keys() and all(
             child == other._specs[key] for key, child in self._specs.items()

@@ -33,7 +33,9 @@ def most_categories(dtype: torch.dtype) -> int | float:
 
 def whole(val: torch.Tensor) -> torch.Tensor:
     """Round category numbers of any dtype to int64."""
-    return val.nan_to_num().round().to(torch.int64) if val.dtype.is_floating_point else val.to(torch.int64)
+    if not val.dtype.is_floating_point:
+        return val.to(torch.int64)
+    return val.double().nan_to_num().round().clamp(-1, 2**62).to(torch.int64)  # larger numbers have no int64
 
 
 def is_whole(val: torch.Tensor) -> bool:

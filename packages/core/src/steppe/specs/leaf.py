@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from . import shapes
 from .base import DeviceLike, Key, Rows, named
 from .dtypes import CPU, UNSIGNED, DTypeLike, to_torch_dtype
 from .shapes import ShapeLike
-from .shaping import Shaped, as_device
+from .shaping import Shaped
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,9 +88,6 @@ class Leaf(Shaped):
     A subclass defines its domain (``_contains``, ``_nearest``, ``_draw``, ``_domain_text``), and what a shape operation
     does to its parameters (``_change``).
     """
-
-    _tensors: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that hold parameters, which are tensors or None."""
 
     _domain: str | None = None
     """The requested domain; None for the default of the dtype."""
@@ -243,23 +240,6 @@ class Leaf(Shaped):
             ) from None
 
     # Copies and devices ------------------------------------------------------------------------------------------
-
-    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
-        held = {name: getattr(self, name) for name in self._tensors}
-        return self._with(**{name: function(value) for name, value in held.items() if value is not None})
-
-    def clone(self) -> Self:
-        """Return an independent copy."""
-        return self._map_tensors(torch.clone)
-
-    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
-        """Return the spec on another device, or of another dtype; itself where nothing changes."""
-        if isinstance(dest, torch.dtype):
-            return self if dest is self._dtype else self._to_dtype(dest)
-        device = as_device(dest)
-        if device is None or device == self._device:
-            return self
-        return self._map_tensors(lambda t: t.to(device))._with(_device=device)
 
     def __eq__(self, other: object) -> bool:
         """Whether two specs describe the same data."""

@@ -12,7 +12,6 @@ from steppe.errors import SpecError
 
 from . import masks, shapes
 from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_each_below, check_numbers_below
-from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .base import DeviceLike, Spec
 from .boxes import BoxList
 from .categorical import Categorical, count_of
@@ -194,10 +193,6 @@ class MultiCategorical(Categorical):
         if self.ndim != 1 or self._nvec.ndim != 1 or len(self._nvec) > PYTHON_LIMIT:
             return None
         return check_numbers_below(self._parts)
-
-    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
-        """Decode actions into arrays."""
-        return decode_arrays(self._shape, self._dtype)
 
     def action_text(self) -> str:
         """Return the ranges of the categories."""

@@ -16,10 +16,10 @@ from . import shapes
 from .action_decoders import ActionDecoder, Refuse
 from .base import DeviceLike, Key, Rows, named
 from .shapes import ShapeLike
-from .shaping import Shaped, as_device
+from .shaping import Shaped
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 __all__ = ["NonTensor", "same_data"]
 
@@ -151,15 +151,6 @@ class NonTensor(Shaped):
         """Raise a SpecError if ``value`` is a tensor."""
         if isinstance(value, (torch.Tensor, TensorDictBase)) and not isinstance(value, NonTensorStack):
             raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")
-
-    def clone(self) -> Self:
-        """Return a copy; the example is shared."""
-        return self._with()
-
-    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
-        """Return the spec on another device; a dtype changes nothing."""
-        device = None if isinstance(dest, torch.dtype) else as_device(dest)
-        return self if device is None or device == self._device else self._with(_device=device)
 
     def __eq__(self, other: object) -> bool:
         """Whether shape, device and example are equal."""

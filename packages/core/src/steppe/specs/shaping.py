@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -34,6 +35,9 @@ class Shaped(Spec):
 
     Every operation is a function of a tensor. A subclass overrides :meth:`_change` to apply it to its parameters too.
     """
+
+    _tensors: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that hold parameters, which are tensors or None."""
 
     def __init__(self, *, shape: ShapeLike, device: DeviceLike) -> None:
         self._shape = shapes.size(shape)
@@ -80,6 +84,27 @@ class Shaped(Spec):
     def _change(self, change: Change) -> Spec:
         """Return the spec of ``change(data)``."""
         return self._with(_shape=shapes.shape_after(self._shape, change))
+
+    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+        held = {name: getattr(self, name) for name in self._tensors}
+        return self._with(**{name: function(value) for name, value in held.items() if value is not None})
+
+    def clone(self) -> Self:
+        """Return an independent copy."""
+        return self._map_tensors(torch.clone)
+
+    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
+        """Return the spec on another device, or of another dtype; itself where nothing changes."""
+        if isinstance(dest, torch.dtype):
+            return self if dest is self.dtype else self._to_dtype(dest)
+        device = as_device(dest)
+        if device is None or device == self._device:
+            return self
+        return self._map_tensors(lambda t: t.to(device))._with(_device=device)
+
+    def _to_dtype(self, dtype: torch.dtype) -> Self:
+        """Return the spec of data of another dtype; itself if the data has none."""
+        return self
 
     def clear_device_(self) -> Self:
         """Make the device None, in place; return the spec."""

@@ -153,14 +153,6 @@ class StackedComposite(LazyStack[Composite], Composite):
         for part in self._parts:
             part.device = as_device(value)
 
-    @property
-    def _shape(self) -> torch.Size:  # type: ignore[override]
-        return self.shape
-
-    @property
-    def _device(self) -> torch.device | None:  # type: ignore[override]
-        return self.device
-
     # Making, checking and converting data ------------------------------------------------------------------------
 
     def _joined(self, rows: list[Any], lead: int = 0) -> Any:
