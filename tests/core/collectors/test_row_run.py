@@ -24,11 +24,15 @@ def _in_place(td: TensorDictBase) -> None:
     td["observation"] += 100
 
 
+def _marked_as_done(td: TensorDictBase) -> None:
+    td["done"].logical_or_(td["observation"] == 1)
+
+
 def _remembered(td: TensorDictBase) -> None:
     td["hidden"] = td.get("hidden", torch.zeros(*td.shape, 1)) + 1
 
 
-@pytest.mark.parametrize("change", [_unchanged, _replaced, _in_place, _remembered])
+@pytest.mark.parametrize("change", [_unchanged, _replaced, _in_place, _marked_as_done, _remembered])
 @pytest.mark.parametrize("rows", [None, 3])
 def test_what_a_policy_changes_is_in_the_batch(change: Callable[[TensorDictBase], None], rows: int | None) -> None:
     def batches(*, on_tensordicts: bool) -> list[TensorDictBase]:

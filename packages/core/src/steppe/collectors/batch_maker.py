@@ -128,8 +128,7 @@ class BatchMaker:
             self._take_first(self._root if self._root is not None else self._begin(), random)
         if not isinstance(self._writer, FrameWriter):
             return None
-        stored = self._metadata.without_mirrored(self._writer.td.copy())
-        return make_composite_from_td(self._example(stored), unsqueeze_null_shapes=False)
+        return make_composite_from_td(self._example(self._writer.td.copy()), unsqueeze_null_shapes=False)
 
     def keep_batches_in(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
         """Write the batches like the next one to memory that another process reads; see ``FrameWriter.move_to``."""
@@ -253,10 +252,11 @@ class BatchMaker:
     def _infos(self) -> Any:
         return None if self._agent is None else self._agent.infos
 
-    def _example(self, batch: TensorDictBase) -> TensorDictBase:
-        """Add metadata to a batch of zeros."""
-        ids = torch.zeros(batch.batch_size, dtype=torch.int64, device=CPU)
-        return self._metadata.marked(batch, ids, self.steps_of_batch, self._acting.version, self._infos())
+    def _example(self, stored: TensorDictBase) -> TensorDictBase:
+        """Return a batch like those that the caller gets, made of steps with any values."""
+        ids = torch.zeros(stored.batch_size, dtype=torch.int64, device=CPU)
+        version, infos = self._acting.version, self._infos()
+        return self._metadata.yielded(stored, ids, self.steps, version, infos, release=lambda batch: batch)
 
     def fake(self, random: bool) -> TensorDictBase:
         """Return zeros with the entries, shapes and dtypes of a batch.
@@ -266,6 +266,4 @@ class BatchMaker:
         """
         self.prepare(random)
         assert self._writer is not None
-        batch = self._writer.zeros()
-        self._metadata.truncate(batch.get("next"))
-        return self._example(self._metadata.moved(self._metadata.without_mirrored(batch)))
+        return self._example(self._writer.zeros())

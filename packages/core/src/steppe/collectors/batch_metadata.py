@@ -57,15 +57,14 @@ class BatchMetadata:
             infos: the ``agent_info`` of each row ``[*B]``, or None.
             release: returns a batch so that later ones do not overwrite it.
         """
-        self.truncate(stored.get("next")[..., :steps])
-        stored = self.without_mirrored(stored)
-        batch = release(stored) if self._copies and self._stays(stored) else stored
-        return self.marked(self.moved(batch), ids, steps, version, infos)
-
-    def marked(
-        self, batch: TensorDictBase, ids: torch.Tensor, steps: int, version: int, infos: TensorDictBase | None
-    ) -> TensorDictBase:
-        """Add the metadata of each frame to a batch; see :meth:`yielded`."""
+        self._truncate(stored.get("next")[..., :steps])
+        if self._compact:
+            mirrored = (*self._env.observation_keys, *self._env.state_keys)
+            stored = stored.exclude(*(below_next(key) for key in mirrored))
+        stays = self._device is None or self._device == (stored.device or torch.device("cpu"))
+        batch = release(stored) if self._copies and stays else stored
+        if self._device is not None and batch.device != self._device:
+            batch = batch.to(self._device)
         versions = torch.full_like(ids, version)
         metadata = {"traj_ids": ids, "policy_version": versions} if self._traj_ids else {"policy_version": versions}
         if self._masks:
@@ -81,21 +80,7 @@ class BatchMetadata:
         batch.names = [None] * (batch.batch_dims - 1) + ["time"]
         return batch
 
-    def without_mirrored(self, batch: TensorDictBase) -> TensorDictBase:
-        """Drop the entries below ``"next"`` that equal the root of the next step, if ``compact_obs`` is set."""
-        if not self._compact:
-            return batch
-        return batch.exclude(*(below_next(key) for key in (*self._env.observation_keys, *self._env.state_keys)))
-
-    def moved(self, batch: TensorDictBase) -> TensorDictBase:
-        """Move a batch to ``storing_device``."""
-        return batch if self._device is None or batch.device == self._device else batch.to(self._device)
-
-    def _stays(self, stored: TensorDictBase) -> bool:
-        """Whether :meth:`moved` would return the storage itself, because it is on the right device already."""
-        return self._device is None or self._device == (stored.device or torch.device("cpu"))
-
-    def truncate(self, following: TensorDictBase) -> None:
+    def _truncate(self, following: TensorDictBase) -> None:
         """Mark the last frame ``[*B, T]`` as truncated and done, if ``set_truncated`` is set."""
         if not self._truncated:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
@@ -14,11 +14,18 @@ from steppe.collectors.worker_group import WorkerGroup
 from steppe.envs import DoneGroup
 from steppe.specs import Composite
 
+if TYPE_CHECKING:
+    from steppe.collectors.engine import Collector
+    from steppe.collectors.local_backend import LocalBackend
+
 __all__ = ["CollectorBackend"]
 
 
 class CollectorBackend(ABC):
     """Collects batches for one collector, in this process or in worker processes.
+
+    Args:
+        collector: the collector that this is for.
 
     Attributes:
         frames_per_batch: frames in each batch.
@@ -40,6 +47,21 @@ class CollectorBackend(ABC):
     done_groups: list[DoneGroup]
     worker_group: WorkerGroup | None = None
     batch_lost: bool = False
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector, self.in_use = collector, collector.in_use
+
+    def local(self, name: str) -> LocalBackend:
+        """Return the backend if the environment and the policy are in this process.
+
+        Args:
+            name: the attribute of the collector that needs one of them, for errors.
+
+        Raises:
+            AttributeError: they are in worker processes.
+        """
+        collector = type(self._collector).__name__
+        raise AttributeError(f"{collector}.{name}: the environments and policies are in its workers.")
 
     @property
     @abstractmethod
@@ -90,6 +112,15 @@ class CollectorBackend(ABC):
     @abstractmethod
     def set_seeds(self, seeds: Sequence[int]) -> None:
         """Seed each worker, or this process, with a number of the argument ``seeds=`` of the collector."""
+
+    def seed_workers(self, seeds: Sequence[int]) -> None:
+        """Seed each worker with a number of its own.
+
+        Raises:
+            AttributeError: there are no workers.
+        """
+        collector = type(self._collector).__name__
+        raise AttributeError(f"{collector}.seed_workers: this collector has no workers: num_workers=.")
 
     @abstractmethod
     def seed_policies(self, seeds: Sequence[int]) -> None:

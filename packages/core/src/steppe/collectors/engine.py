@@ -304,22 +304,22 @@ class Collector(BatchLoop):
         Raises:
             AttributeError: the collector has workers.
         """
-        return self._local("env").env
+        return self.backend.local("env").env
 
     @property
     def policy(self) -> Any:
         """The policy, with the weights that it acts with; None for random actions."""
-        return self._local("policy").policy
+        return self.backend.local("policy").policy
 
     @property
     def n_env(self) -> int:
         """How many rows a batch has in this process."""
-        return self._local("n_env").env.numel()
+        return self.backend.local("n_env").env.numel()
 
     @property
     def env_device(self) -> torch.device | None:
         """The device of the environment's data."""
-        return self._local("env_device").env.device
+        return self.backend.local("env_device").env.device
 
     @property
     def worker_group(self) -> WorkerGroup | None:
@@ -340,11 +340,6 @@ class Collector(BatchLoop):
     def frames_per_worker(self) -> list[int]:
         """Frames in a batch of each worker; of this process if there are no workers."""
         return self.backend.frames_per_worker
-
-    def _local(self, name: str) -> LocalBackend:
-        if not isinstance(self.backend, LocalBackend):
-            raise AttributeError(f"{type(self).__name__}.{name}: the environments and policies are in its workers.")
-        return self.backend
 
     def __repr__(self) -> str:
         return (
@@ -384,7 +379,7 @@ class Collector(BatchLoop):
         Raises:
             AttributeError: the collector has workers.
         """
-        backend = self._local("fake_tensordict")
+        backend = self.backend.local("fake_tensordict")
         self.backend.check_open()
         if self._requests is not None:
             self._requests.forget()
@@ -443,8 +438,6 @@ class Collector(BatchLoop):
         Args:
             seeds: one for each worker.
         """
-        if not isinstance(self.backend, WorkersBackend):
-            raise AttributeError(f"{type(self).__name__}.seed_workers: this collector has no workers: num_workers=.")
         self.backend.seed_workers(seeds)
         self._restart_requests()
 

@@ -45,8 +45,8 @@ class LocalBackend(CollectorBackend):
     """
 
     def __init__(self, collector: Collector, create_env_fn: Any, policy: Any, given: Mapping[str, Any]) -> None:
+        super().__init__(collector)
         name = type(collector).__name__
-        self._collector, self.in_use = collector, collector.in_use
         self.iterates = given["frames_per_batch"] is not None
         frames = arguments.whole_frames(given["frames_per_batch"]) if self.iterates else 1
         made, own = arguments.make(create_env_fn, given["create_env_kwargs"], name)
@@ -75,6 +75,9 @@ class LocalBackend(CollectorBackend):
             raise
 
     # -- what the collector and steppe-agents read ----------------------------------------------------------------
+
+    def local(self, name: str) -> LocalBackend:
+        return self
 
     @property
     def policy(self) -> Any:

@@ -54,7 +54,8 @@ class RowRun(RowFrames):
         # Rows that have ended are reset at once, so the done entries of a root are False, unless the environment writes
         # them in every step.
         done = [] if self.layout.flags_every_step else list(self.layout.done_keys)
-        self._false = {name: torch.zeros_like(_from_numpy(rows.next[name][part])) for name in done}
+        #: The done entries among the views of a step.
+        self._done = [(name, frames.root_keys.index(name)) for name in done]
         self._moved = [(key, rows.next[key][part]) for key in (*self.observed, *self.changing_flags)]
         # Views with the dimension of time first.
         arrays = {key: np.moveaxis(array, frames.dim, 0) for key, array in frames.arrays.items()}
@@ -88,10 +89,15 @@ class RowRun(RowFrames):
             How many steps the batch has, and the root of the next one.
         """
         advance, write_root, copies = self.steps.advance, self.frames.write_root, self.copies
+        step_views, done = self.frames.step_views, self._done
         self._clear(first)
         level: dict[Any, Any] = dict(root.items())
         for step in range(first, self.frames.steps):
-            root = build_td({**level, **self._false}, self.size, self.device)
+            views = step_views(step)
+            for flag, at in done:
+                # In the memory of this step, because a policy may write them in place.
+                level[flag] = views[at]
+            root = build_td(level, self.size, self.device)
             root = with_written(root, act(root))
             ended = advance(root)
             write_root(step, root)
@@ -106,7 +112,7 @@ class RowRun(RowFrames):
                     level[name] = _from_numpy(after.copy())
             if stopped is not None and stopped():
                 break
-        return step + 1, build_td({**level, **self._false}, self.size, self.device)
+        return step + 1, build_td({**level, **self._cleared_flags()}, self.size, self.device)
 
     @exclusive("collecting a batch")
     def with_random_actions(
@@ -122,6 +128,11 @@ class RowRun(RowFrames):
         first_data = self.steps.first_data(ended) if ended else {}
         for key, after in self._moved:
             following_root.set(key, first_data[key] if ended else _from_numpy(after.copy()))
-        for key, value in self._false.items():
-            following_root.set(key, value.clone())
+        for key, value in self._cleared_flags().items():
+            following_root.set(key, value)
         return step, following_root
+
+    def _cleared_flags(self) -> dict[str, torch.Tensor]:
+        """Return the done entries of the root of the next batch."""
+        views = self.frames.step_views(0)
+        return {name: torch.zeros_like(views[at]) for name, at in self._done}

@@ -183,8 +183,9 @@ class Weights:
             self._load(rest, strict=strict)
         elif rest and (strict or not outside):
             raise PolicyError(f"The state has the weights {sorted(rest)}, which this collector's policy has not.")
-        fields = [field for field in fields_of(self.policy) if field.name in outside]
-        write_into(self.policy, fields, [state.get(field.name) for field in fields])
+        with torch.no_grad():
+            for name in outside.keys() & state.keys():
+                outside[name].copy_(state[name])
 
     def _load(self, state: Mapping[str, Any], *, strict: bool) -> None:
         try:

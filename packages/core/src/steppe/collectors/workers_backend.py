@@ -66,8 +66,8 @@ class WorkersBackend(CollectorBackend):
     frames_begun: int = 0
 
     def __init__(self, collector: Collector, makers: list[Any], given: Mapping[str, Any]) -> None:
+        super().__init__(collector)
         name, n = type(collector).__name__, len(makers)
-        self._collector, self.in_use = collector, collector.in_use
         policy, factory = given["policy"], given["policy_factory"]
         if given["num_threads"] is not None:
             ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
@@ -169,7 +169,6 @@ class WorkersBackend(CollectorBackend):
         self.seed_workers([next_seed(each) for each in seeds])
 
     def seed_workers(self, seeds: Sequence[int]) -> None:
-        """Seed each worker with its own number; see ``Collector.seed_workers``."""
         n = self.worker_group.n
         if len(seeds) != n:
             raise SpecError(f"{n} workers need {n} seeds, found {len(seeds)}.")

@@ -137,7 +137,7 @@ class FrameWriter:
         Raises:
             SpecError: its entries or shapes differ from those of the first step.
         """
-        views, values = self._step_views(step), self._values(frame)
+        views, values = self.step_views(step), self._values(frame)
         for target, source in zip(views, values, strict=True):
             if target.shape != source.shape:
                 raise self._changed(frame, self._order)
@@ -166,7 +166,7 @@ class FrameWriter:
             SpecError: its entries or shapes differ from those of the first step.
         """
         keys = self.root_keys
-        views, level = self._step_views(step)[: len(keys)], entries(root) if type(root) is TensorDict else root
+        views, level = self.step_views(step)[: len(keys)], entries(root) if type(root) is TensorDict else root
         values: list[Any] = [level.get(key) for key in keys]
         for target, source in zip(views, values, strict=True):
             if source is None or target.shape != source.shape:
@@ -175,7 +175,8 @@ class FrameWriter:
             raise self._changed(root, keys)
         _copy(views, values)
 
-    def _step_views(self, step: int) -> list[torch.Tensor]:
+    def step_views(self, step: int) -> list[torch.Tensor]:
+        """Return views of the memory of one step, in the order of ``root_keys`` and ``next_keys``."""
         first = step - step % self._window
         if first != self._first_view or not self._views:
             size = min(self._window, self.steps - first)
@@ -187,7 +188,7 @@ class FrameWriter:
         keys = {key for key, _ in _leaves(frame, self._declared)}
         problems = [f"{key!r} is missing" for key in expected if key not in keys]
         problems += [f"{key!r} is new" for key in sorted(keys - set(expected), key=str)]
-        for key, view in zip(expected, self._step_views(0), strict=False):
+        for key, view in zip(expected, self.step_views(0), strict=False):
             found = frame.get(key, None)
             if found is not None and found.shape != view.shape:
                 problems.append(f"{key!r} had shape {tuple(view.shape)} and now has {tuple(found.shape)}")
