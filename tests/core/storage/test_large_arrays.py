@@ -7,11 +7,12 @@ import gc
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 
 from steppe.envs import ArrayEnv
 from steppe.specs import Binary, Bounded, Categorical, Composite, Unbounded
 from steppe.storage import large_arrays
-from steppe.storage.large_arrays import LARGE, large_array
+from steppe.storage.large_arrays import LARGE, large_array, large_clone
 
 BYTE = np.dtype(np.uint8)
 reused = pytest.mark.skipif(not large_arrays._PRIVATE, reason="memory is always new on this system")
@@ -138,3 +139,21 @@ def test_a_rollout_of_unknown_length_grows_into_more_memory():
 
     assert first_bytes(data["next", "frame"]) == [t % 200 for t in range(1, 301)]
     assert first_bytes(data["frame"]) == [200, *(t % 200 for t in range(1, 300))]
+
+
+def test_a_large_clone_equals_its_source_and_shares_nothing() -> None:
+    large = torch.arange(LARGE // 4, dtype=torch.int32).reshape(2, -1)
+    data = TensorDict({"large": large, "small": torch.ones(2, 3), "next": {"text": "word"}}, batch_size=[2])
+    data.names = ["rows"]
+    copy = large_clone(data)
+    assert (copy == data).all()
+    assert (copy.names, copy["next", "text"]) == (["rows"], "word")
+    large.zero_()
+    assert copy["large"].max() == LARGE // 4 - 1
+
+
+def test_a_large_clone_keeps_gradients() -> None:
+    weights = torch.ones(LARGE // 4, requires_grad=True)
+    large_clone(TensorDict({"weights": weights}, batch_size=[]))["weights"].sum().backward()
+    assert weights.grad is not None
+    assert weights.grad.eq(1).all()

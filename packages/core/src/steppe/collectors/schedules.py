@@ -12,6 +12,7 @@ from tensordict import cat as cat_tds
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import stack_frames
 from steppe.errors import SpecError
+from steppe.storage import large_clone
 
 __all__ = ["Continuous", "Lockstep"]
 
@@ -44,7 +45,7 @@ class Lockstep(WorkersBackend):
         whole = group.take_all() if self._cat_results != -1 and threshold == 1.0 else None
         if whole is not None:
             # One copy of the data of all workers; flattening it afterwards makes a view.
-            batch = whole if self._collector.return_same_td else whole.clone()
+            batch = whole if self._collector.return_same_td else large_clone(whole)
             return batch.flatten(0, 1) if self._cat_results == 0 else batch, self.frames_per_batch
         batches, steps = group.take(sorted(everyone))
         frames = sum(steps) * self.env_batch_size.numel()
@@ -75,7 +76,7 @@ class Continuous(WorkersBackend):
         self._next_worker = worker + 1
         self.batch_lost = True
         (batch,), (steps,) = group.take([worker])
-        batch = batch.clone()
+        batch = large_clone(batch)
         self._update_if_asked()
         self._begin([worker])
         return batch, steps * self.env_batch_size.numel()
@@ -90,7 +91,7 @@ class Continuous(WorkersBackend):
 def _joined(batches: list[TensorDictBase], dim: int) -> TensorDictBase:
     """Concatenate the batches of workers, lazily if the shapes of their entries differ."""
     if len(batches) == 1:
-        return batches[0].clone()
+        return large_clone(batches[0])
     try:
         return cat_tds(batches, dim)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""large_array: large arrays that reuse the memory of earlier ones.
+"""large_array, large_clone: large arrays and copies of data that reuse the memory of earlier ones.
 
 The operating system fills new pages with zeros. That takes longer than writing data to them, and most of the time of a
 rollout of images. So when the last view of a large array is gone, its memory is kept for the next array of similar
@@ -13,8 +13,12 @@ import mmap
 import weakref
 
 import numpy as np
+import torch
+from tensordict import TensorDictBase
 
-__all__ = ["LARGE", "large_array"]
+from steppe.specs import torch_to_numpy_dtype_dict
+
+__all__ = ["LARGE", "large_array", "large_clone"]
 
 #: Smallest size in bytes. The allocator itself reuses the memory of smaller arrays.
 LARGE = 4 << 20
@@ -39,6 +43,20 @@ def large_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     memory = np.frombuffer(block, np.uint8)
     weakref.finalize(memory, _give_back, block).atexit = False
     return memory[:nbytes].view(dtype).reshape(shape)
+
+
+def large_clone(data: TensorDictBase) -> TensorDictBase:
+    """Return a copy of data, like ``clone``; large entries on the host are copied to memory from ``large_array``."""
+    copy = data.apply(_cloned)
+    assert copy is not None  # apply returns None only if it is asked to leave out empty data
+    return copy
+
+
+def _cloned(value: torch.Tensor) -> torch.Tensor:
+    dtype = torch_to_numpy_dtype_dict.get(value.dtype)
+    if value.numel() * value.element_size() < LARGE or not value.is_cpu or dtype is None or value.requires_grad:
+        return value.clone()
+    return torch.from_numpy(large_array(tuple(value.shape), dtype)).copy_(value)
 
 
 # The garbage collector may call these functions at any point, so a lock could deadlock. Instead, each line leaves the
