@@ -86,7 +86,8 @@ def test_categories_or_one_hot_as_the_environment_has_them() -> None:
 
 
 @pytest.mark.parametrize("act", ["collect", "roll out", "with another net"])
-def test_an_environment_with_actions_of_the_other_kind_is_refused(act: str) -> None:
+def test_an_actor_refuses_actions_of_the_other_kind(act: str) -> None:
+    """A categorical actor refuses continuous actions, a normal actor discrete ones."""
     pairs: list[tuple[str, dict[str, Any], Any, str]] = [
         (
             "gym:Pendulum-v1",
@@ -138,7 +139,8 @@ def test_a_categorical_actor_names_the_argument_for_a_spec(kind: Any, one_hot: b
         env.rollout(2, NormalActor(nn.Linear(1, 2)))
 
 
-def test_an_actor_of_something_else_than_the_action_may_be_of_another_kind() -> None:
+def test_an_actor_of_another_entry_may_be_of_another_kind() -> None:
+    """An actor whose output is not the action need not match the kind of the action."""
     env = make_env("gym:Pendulum-v1")
     option = CategoricalActor(nn.Linear(3, 5), out_keys=["option"])
     both = TensorDictSequential(option, NormalActor(nn.Linear(3, 2), log_prob_key="log_prob"))
@@ -154,7 +156,8 @@ def test_parameters_that_are_none_are_refused(validated: None, make: Any) -> Non
         actor(td)
 
 
-def test_a_module_with_a_mean_but_no_deviation_for_each_number_is_refused_with_the_layer_to_write() -> None:
+def test_an_output_without_deviations_is_refused() -> None:
+    """If a module gives no deviation per number, the error shows the layer to write."""
     actor = NormalActor(nn.Linear(3, 1))
     with pytest.raises(PolicyError, match=r"2 \* k numbers for actions of k; found 1.*nn\.Linear\(\.\.\., 2 \* env"):
         SerialEnv(2, "gym:Pendulum-v1").rollout(3, actor)

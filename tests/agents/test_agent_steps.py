@@ -46,7 +46,8 @@ ENVS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_a_declared_state_goes_on_from_step_to_step_and_begins_anew_with_episodes(name: str) -> None:
+def test_declared_state_is_passed_on_and_starts_with_episodes(name: str) -> None:
+    """The state goes on from step to step, and each episode begins with a new one."""
     env = ENVS[name]()
     with Collector(env, Remembering(), frames_per_batch=5 * env.numel(), total_frames=15 * env.numel()) as collector:
         fake = collector.fake_tensordict()
@@ -125,7 +126,9 @@ def test_rows_that_are_reset_begin_with_their_first_state() -> None:
     assert last["seen"].tolist() == [[100, 101]] * 3
 
 
-def test_an_agent_that_has_to_be_told_something_names_the_way_to_tell_it() -> None:
+def test_missing_agent_info_names_how_to_pass_it() -> None:
+    """If an agent needs agent_info and gets none, the error names the ways to pass it."""
+
     class Told(Remembering):
         agent_info_default = None
 

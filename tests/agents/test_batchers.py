@@ -33,7 +33,7 @@ def ids(name: str, n: int) -> TensorDict:
     return TensorDict({name: torch.arange(n)}, [n])
 
 
-def test_the_episode_batcher_answers_32_agents_in_32_environments() -> None:
+def test_episode_batcher_runs_32_agents_in_32_environments() -> None:
     with EpisodeBatcher(n_timesteps=100, n_slots=128, n_threads=4, seeds=[1, 2, 3, 4], **MAKERS) as batcher:
         batcher.execute(n_episodes=32, agent_info=ids("agent_id", 32), env_info=ids("env_id", 32))
         found = batcher.get(blocking=True)

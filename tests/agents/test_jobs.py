@@ -226,7 +226,8 @@ def test_max_steps_truncates_a_row() -> None:
         assert found.alive.all()
 
 
-def test_weights_that_come_while_a_job_runs_are_those_of_the_next() -> None:
+def test_new_weights_apply_from_the_next_job() -> None:
+    """Weights that arrive while a job runs are used from the next job on, in each worker."""
     policy = TensorDictModule(Weighted(), ["t"], ["action", "weight"])
     with make(2, lambda: counters(2), policy) as collector:
         for number in range(3):

@@ -71,7 +71,8 @@ def test_what_has_no_work_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_policy_whose_rows_look_at_each_other_is_called_with_all(workers: int) -> None:
+def test_compact_false_calls_the_policy_with_all_rows(workers: int) -> None:
+    """A policy whose rows depend on each other sees all rows, also those that have ended."""
     lanes = 4 if workers else 8
     with make(workers, lambda: counters(lanes), All(lanes), compact=False) as collector:
         collector.execute(env_info=told(LENGTHS))
@@ -123,7 +124,8 @@ class Full(EnvBase):
         return TensorDict({"t": self.t.clone(), "reward": reward, "done": done, "terminated": done}, [8])
 
 
-def test_an_environment_that_steps_all_lanes_at_once_calls_the_policy_with_those_at_work() -> None:
+def test_full_batches_call_the_policy_with_busy_lanes_only() -> None:
+    """If the environment steps all lanes at once, the policy sees only the busy lanes."""
     policy = Echo()
     with Collector(Full(), policy, trust_policy=True) as collector:
         found = collector.execute(n_episodes=8).result()
@@ -281,7 +283,7 @@ def test_the_agent_does_what_it_is_told_row_by_row() -> None:
     assert abs(float(action[1].float().mean()) - 0.5) < 5 * 0.5 / 2000**0.5
 
 
-def test_what_the_agent_is_told_may_change_in_the_middle_of_an_episode() -> None:
+def test_agent_info_may_change_in_the_middle_of_an_episode() -> None:
     with Collector(lambda: counters(4), UniformAgent()) as collector:
         collector.reset_lanes(agent_info=ids("agent_id", 4), env_info=told([3, 9, 20, 30]))
         seen = []
@@ -296,7 +298,8 @@ def test_what_the_agent_is_told_may_change_in_the_middle_of_an_episode() -> None
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_episode_that_begins_anew_is_told_what_its_lane_was_told(workers: int) -> None:
+def test_an_automatic_reset_repeats_the_info_of_its_lane(workers: int) -> None:
+    """An episode that begins by itself gets the env_info and agent_info of its lane."""
     lanes = 4 if not workers else 2
     with make(workers, lambda: counters(lanes), UniformAgent(), auto_reset=True) as collector:
         collector.reset_lanes(agent_info=ids("agent_id", 4), env_info=told([1, 2, 3, 4]))
@@ -376,7 +379,7 @@ def test_a_state_that_is_declared_has_to_be_written() -> None:
         (("agent_state", "timestep"), "the engine"),
     ],
 )
-def test_a_policy_that_writes_over_what_is_not_its_own_is_refused(key: Any, owner: str) -> None:
+def test_a_policy_may_not_overwrite_entries_of_others(key: Any, owner: str) -> None:
     class Meddling(UniformAgent):
         def forward(self, tensordict: Any) -> Any:
             tensordict = super().forward(tensordict)
@@ -423,7 +426,8 @@ def test_who_iterates_after_a_request_begins_anew() -> None:
         assert next(collector)["observation"][:, 0].eq(0).all()
 
 
-def test_an_environment_of_two_batch_dimensions_takes_no_requests() -> None:
+def test_requests_need_one_batch_dimension() -> None:
+    """An environment of two batch dimensions takes no requests."""
     with (
         Collector(lambda: CountingEnv(3, batch_size=(2, 2))) as collector,
         pytest.raises(NotSupported, match="one dim"),
@@ -431,7 +435,7 @@ def test_an_environment_of_two_batch_dimensions_takes_no_requests() -> None:
         collector.execute(n_episodes=2)
 
 
-def test_without_a_number_of_frames_there_is_nothing_to_iterate_over() -> None:
+def test_iteration_needs_frames_per_batch() -> None:
     with Collector(lambda: CountingEnv(3)) as collector, pytest.raises(TypeError, match="frames_per_batch"):
         next(iter(collector))
 
@@ -516,7 +520,8 @@ def test_random_actions_keep_to_masks_and_seed(env: Any, workers: int) -> None:
     assert collect(6).steps["action"].tolist() != found.steps["action"].tolist()
 
 
-def test_random_actions_of_a_single_environment_are_those_of_a_rollout() -> None:
+def test_random_actions_match_those_of_a_rollout() -> None:
+    """A request to a single environment draws the random actions that a rollout draws."""
     with Collector(Legal(2, 20), seed=3) as collector:
         found = collector.execute(n_episodes=1).result()
     env = Legal(2, 20)

@@ -75,7 +75,8 @@ def test_padding_is_clean_also_where_slots_are_used_again() -> None:
             assert all((padding[key] == 0).all() for key in padding.keys(True, True))
 
 
-def test_a_worker_that_waits_for_a_slot_can_be_cancelled_and_stopped() -> None:
+def test_a_worker_that_waits_for_a_slot_can_be_stopped() -> None:
+    """A worker that waits for a free slot can be cancelled and shut down."""
     with Collector(lambda: counters(1), echo, num_workers=1, num_slots=1, slot_len=1) as collector:
         job = collector.execute(env_info=told([5_000]))
         job.cancel()

@@ -87,7 +87,8 @@ def test_type_checkers_see_the_names_that_are_found_at_run_time():
     assert seen == steppe._EXPORTS
 
 
-def test_type_checkers_take_no_function_for_the_module_of_its_name():
+def test_type_checkers_read_no_function_as_a_module():
+    """Each import that type checkers read names a function or class, not a module."""
     # `from .envs import step_mdp` is the module envs/step_mdp.py to mypy, which reads steppe before steppe.envs.
     core = ROOT / "packages/core/src/steppe"
     assert [

@@ -88,7 +88,7 @@ def test_the_core_imports_one_way():
     assert against == []
 
 
-def test_the_core_imports_other_subpackages_by_their_public_names():
+def test_core_subpackages_import_each_others_public_names():
     private = [
         str(found)
         for found, target in steppe_imports()
@@ -148,7 +148,8 @@ def test_a_plugin_imports_another_only_as_a_declared_dependency(package: Package
     assert {other for other in others if other.replace("_", "-") not in declared} == set()
 
 
-def test_a_plugin_module_imports_neither_its_library_nor_torch_when_it_is_imported():
+def test_plugin_modules_import_neither_library_nor_torch():
+    """The entry points of environments import neither torch nor their library at the top."""
     heavy = []
     for package in PLUGINS:
         for target in package.entry_points("steppe.envs").values():
@@ -204,7 +205,8 @@ def crossing_names(sources: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def test_no_underscored_name_crosses_a_folder_of_the_core_or_goes_into_another_package():
+def test_no_underscored_name_leaves_its_folder_or_package():
+    """Underscored names stay in their folder of the core, or in their package."""
     core = ROOT / "packages/core/src/steppe"
     sources: dict[str, list[str]] = {}
     for package in packages():

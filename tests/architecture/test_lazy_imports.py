@@ -31,7 +31,8 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.rpartition("LOADED")[2].split())
 
 
-def test_the_libraries_that_are_looked_for_are_those_of_the_packages():
+def test_heavy_libraries_are_those_of_the_packages():
+    """The libraries that lazy imports are tested against come from the packages."""
     assert {"torch", "tensordict", "numpy", "gymnasium", "gym"} <= HEAVY
 
 
@@ -58,7 +59,8 @@ def test_asking_for_help_loads_no_torch():
     [(package, target) for package in packages() for target in package.entry_points("steppe.envs").values()],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_a_plugin_module_imports_with_torch_and_its_library_blocked(package: Package, module: str):
+def test_a_plugin_module_imports_without_heavy_libraries(package: Package, module: str):
+    """A plugin module imports while torch and the plugin's library are blocked."""
     blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(HEAVY))
     # Packages that are tested apart are not installed here, nor what they depend on among ours.
     path = f"sys.path += {[str(each.path / 'src') for each in packages()]!r}\n"

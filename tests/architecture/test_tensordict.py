@@ -63,7 +63,7 @@ def test_private_attributes_of_tensordict_are_used_in_one_module():
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
-def test_names_that_moved_within_tensordict_are_imported_by_one_module(source: Path):
+def test_one_module_imports_names_that_moved_in_tensordict(source: Path):
     moved = set(steppe.compat.__all__)
     elsewhere = [
         str(found)
@@ -76,7 +76,7 @@ def test_names_that_moved_within_tensordict_are_imported_by_one_module(source: P
     assert elsewhere == []
 
 
-def test_the_installed_tensordict_is_within_the_range_of_the_core():
+def test_installed_tensordict_is_in_the_range_of_the_core():
     declared = [Requirement(each) for each in packages()[0].pyproject["project"]["dependencies"]]
     specifier = next(each.specifier for each in declared if each.name == "tensordict")
 

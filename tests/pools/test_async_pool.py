@@ -161,7 +161,8 @@ def test_unequal_environments_need_another_stack(pool: Any) -> None:
         env.reset()
 
 
-def test_an_action_that_an_unequal_environment_does_not_take_is_refused(pool: Any) -> None:
+def test_an_action_of_another_environments_spec_is_refused(pool: Any) -> None:
+    """In a pool of unequal environments, each action must fit its own environment."""
     env = pool([PENDULUM, CARTPOLE], stack="lazy")
     td = env.rand_action(env.reset())
 
@@ -214,7 +215,8 @@ def test_a_pool_takes_one_factory_and_environments_that_are_made(pool: Any) -> N
         pool([made, made])
 
 
-def test_arguments_that_choose_how_a_pool_exchanges_data_are_taken_with_a_warning(pool: Any) -> None:
+def test_arguments_about_data_exchange_only_warn(pool: Any) -> None:
+    """A pool takes arguments that choose how it exchanges data, with a warning."""
     with pytest.warns(IgnoredArgumentWarning, match="exchange has no effect: data of fixed shapes is in shared memory"):
         env = pool([ArrayCountingEnv] * 2, exchange="shm")
     assert (env.exchange, env.envs_per_worker, env.env_batch_sizes) == ("shm", 1, [torch.Size([])] * 2)

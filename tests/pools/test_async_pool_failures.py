@@ -37,7 +37,8 @@ def assert_over(env: Any) -> None:
 
 
 @pytest.mark.parametrize("where", ["init", "reset", "step"])
-def test_an_exception_arrives_with_its_traceback_worker_and_environment(pool: Any, where: str) -> None:
+def test_an_exception_names_its_worker_and_environment(pool: Any, where: str) -> None:
+    """An exception arrives with its traceback and the numbers of worker and environment."""
     env = pool(failing(in_=where, at=3 if where == "init" else 1))
 
     def use() -> None:
@@ -55,7 +56,7 @@ def test_an_exception_arrives_with_its_traceback_worker_and_environment(pool: An
         assert_over(env)
 
 
-def test_an_exception_in_a_call_of_any_environment_ends_the_pool_too(pool: Any) -> None:
+def test_an_exception_in_a_rollout_ends_the_pool(pool: Any) -> None:
     env = pool(failing())
 
     with pytest.raises(WorkerError, match="raised in step of environment 2: RuntimeError: FailingEnv failed in step 3"):
@@ -212,7 +213,7 @@ def test_a_pool_that_is_forgotten_leaves_nothing(pool: Any) -> None:
     del env  # the fixture looks
 
 
-def test_environments_are_made_stepped_and_closed_in_one_thread_each() -> None:
+def test_one_thread_makes_steps_and_closes_each_environment() -> None:
     seen: dict[str, list[int]] = {"made": [], "stepped": [], "closed": []}
 
     class Where(ArrayCountingEnv):
@@ -262,7 +263,7 @@ def test_each_environment_of_a_pool_of_processes_has_its_own() -> None:
 
 
 @pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
-def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_pool_as_it_was(backend: Any) -> None:
+def test_refused_reset_arguments_leave_the_pool_usable(backend: Any) -> None:
     with AsyncEnvPool([ArrayCountingEnv] * 2, backend=backend) as pool:
         with pytest.raises(WorkerError, match="colour"):
             pool.reset(colour="red")

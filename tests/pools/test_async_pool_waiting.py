@@ -87,7 +87,8 @@ def test_a_most_and_a_time_collect_until_one_of_them_is_reached(pool: Any) -> No
     assert len(env.async_step_recv(min_get=1, max_get=2, timeout=60.0)) == 1
 
 
-def test_a_pool_waits_for_min_get_results_where_a_call_does_not_say_how_many(pool: Any) -> None:
+def test_a_pool_waits_for_min_get_results_by_default(pool: Any) -> None:
+    """If a call does not say how many results it needs, the pool's min_get decides."""
     env = pool([ArrayCountingEnv] * 3)
     td = env.rand_action(env.reset())
     env.async_step_send(td)

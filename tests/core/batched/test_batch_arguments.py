@@ -39,7 +39,7 @@ def warned(found: list[warnings.WarningMessage]) -> list[str]:
 
 
 @BOTH
-def test_arguments_that_only_choose_how_are_taken_with_one_warning_each_and_change_no_data(batch: Any) -> None:
+def test_arguments_without_effect_warn_once_and_change_no_data(batch: Any) -> None:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         env, again = (batch(2, "gym:CartPole-v1", **ONLY_HOW) for _ in range(2))
@@ -77,7 +77,7 @@ def test_one_environment_in_a_worker_says_what_is_faster() -> None:
         assert env.rollout(3).shape == (1, 3)
 
 
-def test_arguments_that_do_not_exist_are_refused_with_the_nearest() -> None:
+def test_unknown_arguments_are_refused_with_a_suggestion() -> None:
     with pytest.raises(TypeError, match="did you mean 'num_processes'"):
         ParallelEnv(2, ArrayCountingEnv, num_proceses=2)
     with pytest.raises(TypeError, match="did you mean 'shared_memory'"):
@@ -86,7 +86,8 @@ def test_arguments_that_do_not_exist_are_refused_with_the_nearest() -> None:
         SerialEnv(2, ArrayCountingEnv, caller_share=True)
 
 
-def test_a_configuration_before_the_start_takes_what_the_constructor_takes() -> None:
+def test_configure_parallel_takes_constructor_arguments() -> None:
+    """Before the batch starts, configure_parallel takes what the constructor takes."""
     env = ParallelEnv(3, ArrayCountingEnv)
     with pytest.warns(IgnoredArgumentWarning, match="memmap has no effect"):
         assert env.configure_parallel(num_processes=1, mp_start_method=None, memmap=True, step_timeout=5.0) is env
@@ -120,7 +121,7 @@ class SlowToClose(ArrayCountingEnv):
         time.sleep(600)
 
 
-def test_shutdown_timeout_is_how_long_environments_may_take_to_close() -> None:
+def test_shutdown_timeout_limits_how_long_close_waits() -> None:
     env = ParallelEnv(1, SlowToClose, shutdown_timeout=0.1)
     env.reset()
     pids = env.worker_pids
@@ -158,12 +159,14 @@ def test_a_row_takes_over_the_state_of_another_environment(batch: Any) -> None:
 
 
 @BOTH
-def test_a_row_of_environments_that_cannot_copy_says_what_they_lack(batch: Any) -> None:
+def test_a_row_of_environments_that_cannot_copy_is_refused(batch: Any) -> None:
+    """If environments cannot copy rows, assigning one says which method they lack."""
     with batch(2, ArrayCountingEnv) as env, pytest.raises(NotSupported, match="whose class defines __setitem__"):
         env[0] = ArrayCountingEnv()
 
 
-def test_a_creator_takes_share_memory_with_a_warning_and_not_for_the_factory() -> None:
+def test_a_creator_takes_share_memory_with_a_warning() -> None:
+    """EnvCreator does not pass share_memory to the factory."""
     with pytest.warns(IgnoredArgumentWarning, match="each worker has its own environment"):
         creator = EnvCreator(ArrayCountingEnv, {"max_steps": 3}, share_memory=False)
 
@@ -171,7 +174,7 @@ def test_a_creator_takes_share_memory_with_a_warning_and_not_for_the_factory() -
     assert creator.init_()().max_steps == 3
 
 
-def test_a_creator_gives_its_state_to_every_environment_that_it_makes() -> None:
+def test_a_creator_gives_its_state_to_its_environments() -> None:
     class Stored(ArrayCountingEnv):
         def __init__(self) -> None:
             super().__init__()
@@ -188,7 +191,8 @@ def test_a_creator_gives_its_state_to_every_environment_that_it_makes() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0])
-def test_a_time_limit_of_no_time_is_refused_before_anything_starts(seconds: float) -> None:
+def test_an_invalid_step_timeout_is_refused_before_the_start(seconds: float) -> None:
+    """A step_timeout that is not above 0 is refused before any worker starts."""
     with pytest.raises(SpecError, match="step_timeout is a number of seconds above 0"):
         ParallelEnv(2, "gym:CartPole-v1", step_timeout=seconds)
 

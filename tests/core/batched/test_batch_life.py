@@ -186,7 +186,7 @@ def few_steps(most: int = 3) -> ArrayCountingEnv:
     return ArrayCountingEnv(max_steps=most)
 
 
-def test_a_decorated_function_is_a_factory_with_variants_and_metadata() -> None:
+def test_a_decorated_factory_has_variants_and_metadata() -> None:
     assert isinstance(few_steps(), ArrayCountingEnv)
     assert few_steps.meta_data.batch_size == ()
     with ParallelEnv(2, [few_steps, few_steps.make_variant(most=5)], num_processes=1) as env:

@@ -34,7 +34,8 @@ class Here(ArrayCountingEnv):
     """A class of a module that no other process can import."""
 
 
-def test_classes_and_functions_of_modules_that_cannot_be_imported_travel_by_value() -> None:
+def test_code_that_cannot_be_imported_travels_by_value() -> None:
+    """Classes and functions of modules that workers cannot import are sent by value."""
     scale = 3
     with ParallelEnv(2, lambda: Here(max_steps=scale), num_processes=1) as env:
         data = env.rollout(10)
@@ -42,7 +43,8 @@ def test_classes_and_functions_of_modules_that_cannot_be_imported_travel_by_valu
     assert data.shape == (2, 3)
 
 
-def test_what_cannot_be_pickled_is_named_and_nothing_else_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unpicklable_factory_is_named_and_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """If a factory cannot be pickled, the error says so, and nothing else is printed."""
     lock = threading.Lock()
     env = ParallelEnv(2, lambda: (lock, ArrayCountingEnv())[1])
 
@@ -62,7 +64,8 @@ def test_a_seed_that_is_none_is_refused_and_the_batch_goes_on(kind: Any) -> None
         assert env.rollout(3).batch_size == (2, 3)
 
 
-def test_a_warning_filter_of_a_class_in_main_does_not_stop_a_worker() -> None:
+def test_a_warning_filter_of_a_main_class_stops_no_worker() -> None:
+    """A warning filter for a class in __main__ does not stop a worker."""
     category = type("Local", (UserWarning,), {"__module__": "__main__"})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category)
@@ -73,7 +76,8 @@ def test_a_warning_filter_of_a_class_in_main_does_not_stop_a_worker() -> None:
 class TestRowsThatDiffer:
     """Rows whose shapes, or entries, are not those of the others."""
 
-    def test_each_row_of_a_growing_observation_is_reset_by_its_own_mask(self):
+    def test_a_growing_observation_is_reset_row_by_row(self):
+        """Each row of an observation that grows is reset by its own mask."""
         env = SerialEnv(2, [lambda: DynamicSpecEnv(5)] * 2)
         td = env.reset()
         for _ in range(3):
@@ -95,7 +99,7 @@ class TestRowsThatDiffer:
             *("observation", "own_2"),
         ]
 
-    def test_the_root_after_a_step_has_the_same_entries_with_resets_as_without(self):
+    def test_roots_have_the_same_entries_with_and_without_resets(self):
         env = SerialEnv(2, [lambda: TextCountingEnv(2)] * 2)
         td = env.reset()
 

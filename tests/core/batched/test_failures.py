@@ -200,7 +200,7 @@ def test_a_killed_worker_is_named_at_once_wherever_it_is_missed(use: Callable[[A
     env.close()
 
 
-def test_a_worker_killed_in_the_middle_of_a_step_is_missed_at_once(tmp_path: Path) -> None:
+def test_a_worker_killed_in_a_step_is_reported_at_once(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env = ParallelEnv(4, among(partial(HeldEnv, gate)), num_processes=4)
     td = env.rand_action(env.reset())
@@ -250,7 +250,8 @@ def test_a_worker_killed_while_it_starts_is_missed() -> None:
 
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("make", [ArrayCountingEnv, "gym:CartPole-v1"])
-def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_batch_as_it_was(make: Any, share: bool) -> None:
+def test_refused_reset_arguments_leave_the_batch_usable(make: Any, share: bool) -> None:
+    """If an environment refuses arguments of a reset, the batch goes on as before."""
     with ParallelEnv(4, make, num_processes=2, caller_share=share) as env:
         env.rollout(2)
 
@@ -318,7 +319,8 @@ def test_a_reset_that_hangs_is_given_up() -> None:
     env.close()
 
 
-def test_of_several_environments_of_a_worker_the_one_that_hangs_is_named() -> None:
+def test_the_environment_that_hangs_is_named() -> None:
+    """If a worker has several environments, the error names the one that hangs."""
     env = ParallelEnv(6, among(HangingEnv, at=4, n=6), num_processes=2, step_timeout=ANSWER)
 
     with pytest.raises(WorkerTimeout, match=rf"environment 4, did not answer within {ANSWER} s"):
@@ -336,7 +338,8 @@ class SleepingText(TextCountingEnv):
         return super()._step(tensordict)
 
 
-def test_an_environment_whose_data_travels_in_messages_is_given_up_too() -> None:
+def test_the_step_timeout_holds_for_data_in_messages() -> None:
+    """An environment whose data travels in messages times out as well."""
     env = ParallelEnv(2, [TextCountingEnv, SleepingText], num_processes=2, step_timeout=ANSWER)
 
     with pytest.raises(WorkerTimeout, match="environment 1"):
@@ -398,7 +401,8 @@ class WrongArrays(ArrayEnv):
         return False, False
 
 
-def test_an_array_that_does_not_fit_its_row_is_an_error_of_its_environment() -> None:
+def test_an_array_that_does_not_fit_names_its_environment() -> None:
+    """An array that does not fit its row is an error of its environment."""
     env = ParallelEnv(2, [partial(WrongArrays, 0.0), partial(WrongArrays, [1.0, 2.0])], num_processes=2)
 
     with pytest.raises(WorkerError, match=r"environment 1.*could not broadcast input array from shape \(2,\)") as e:

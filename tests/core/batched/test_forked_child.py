@@ -30,7 +30,8 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
-def test_a_child_is_told_to_make_the_batch_itself_and_its_parent_goes_on(make: Any) -> None:
+def test_a_forked_child_is_told_to_make_its_own_batch(make: Any) -> None:
+    """A forked child cannot use the batch of its parent, for which the batch stays usable."""
     with make() as env:
         td = env.rand_action(env.reset())
 
@@ -72,7 +73,9 @@ def test_a_serial_env_is_a_copy_in_a_child() -> None:
         assert env.step(td)["next", "observation"].flatten().tolist() == [1, 1]
 
 
-def test_a_data_loader_whose_workers_step_a_batch_of_the_parent_is_told_so() -> None:
+def test_a_data_loader_worker_is_told_to_make_its_own_batch() -> None:
+    """If a DataLoader worker steps a batch of the parent, the error names worker_init_fn."""
+
     class Steps(torch.utils.data.IterableDataset[Any]):
         def __init__(self, env: Any) -> None:
             self.env = env

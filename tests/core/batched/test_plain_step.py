@@ -116,7 +116,8 @@ def test_environments_without_actions_take_usual_steps(batch: Any) -> None:
 
 
 @BOTH
-def test_a_wrong_action_after_usual_steps_is_refused_and_the_batch_goes_on(batch: Any) -> None:
+def test_a_wrong_action_after_usual_steps_is_refused(batch: Any) -> None:
+    """The fast path refuses a wrong action, and the batch stays usable."""
     with batch(2, "gym:CartPole-v1") as env:
         root = env.reset()
         for _ in range(3):
@@ -143,7 +144,8 @@ def test_what_a_usual_step_returned_never_changes(batch: Any) -> None:
         assert_equal_data(after, held[1])
 
 
-def test_data_on_another_device_after_usual_steps_comes_out_there() -> None:
+def test_moving_a_batch_after_usual_steps_moves_its_data() -> None:
+    """If a batch moves to another device after usual steps, its data comes out there."""
     with SerialEnv(2, _counting) as env:
         root = env.reset()
         for _ in range(3):

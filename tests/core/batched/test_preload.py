@@ -59,9 +59,8 @@ for _ in range(2):
 """
 
 
-def test_a_plugin_is_loaded_ahead_whichever_of_its_modules_makes_the_environments(
-    fake_dist: Any, run_script: Any
-) -> None:
+def test_a_plugin_is_preloaded_for_any_of_its_modules(fake_dist: Any, run_script: Any) -> None:
+    """Workers preload a plugin whichever of its modules makes the environments."""
     envs = """
 import os
 from steppe_testing import ArrayCountingEnv
@@ -194,7 +193,7 @@ UNSAFE = {
 }
 
 
-def test_a_module_that_workers_must_not_share_is_imported_by_each(run_script: Any, tmp_path: Path) -> None:
+def test_each_worker_imports_modules_that_are_unsafe_to_share(run_script: Any, tmp_path: Path) -> None:
     code = f"""
 import importlib
 for name in {list(UNSAFE)}:

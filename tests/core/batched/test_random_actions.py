@@ -112,7 +112,8 @@ def test_actions_of_some_rows_are_those_drawn_for_all():
         assert torch.equal(other.rand_action_at(TensorDict(batch_size=[2]), rows)["action"], expected[rows])
 
 
-def test_a_batch_says_whether_its_environments_choose_random_actions():
+def test_a_batch_reports_environments_that_choose_actions():
+    """chooses_random_actions says whether the environments choose their random actions."""
     assert SerialEnv(2, MaskedEnv).chooses_random_actions
     assert TransformedEnv(SerialEnv(2, MaskedEnv), StepCounter()).chooses_random_actions
     assert not SerialEnv(2, CountingEnv).chooses_random_actions

@@ -95,7 +95,7 @@ def test_a_batch_of_batches_has_both_dimensions(batch: Any, text: bool) -> None:
 
 
 @BOTH
-def test_a_partial_step_of_a_batch_of_batches_steps_the_named_ones(batch: Any) -> None:
+def test_a_partial_step_works_in_a_batch_of_batches(batch: Any) -> None:
     with batch(2, partial(CountingEnv, batch_size=(2,))) as env:
         td = env.rand_action(env.reset())
         td["_step"] = torch.tensor([[True, False], [False, True]])
@@ -107,7 +107,7 @@ def test_a_partial_step_of_a_batch_of_batches_steps_the_named_ones(batch: Any) -
 
 
 @BOTH
-def test_a_partial_reset_of_a_batch_of_batches_resets_the_named_ones(batch: Any) -> None:
+def test_a_partial_reset_works_in_a_batch_of_batches(batch: Any) -> None:
     with batch(2, partial(CountingEnv, batch_size=(2,))) as env:
         root = env.step_mdp(env.rand_step(env.reset()))
         root["_reset"] = torch.tensor([[True, False], [False, False]]).unsqueeze(-1)
@@ -141,7 +141,8 @@ def test_a_batch_is_not_started_by_putting_transforms_on_it() -> None:
 
 @BOTH
 @pytest.mark.parametrize("make", [NestedCountingEnv, NestedResetEnv, MultiAgentCountingEnv])
-def test_agents_that_end_one_by_one_give_what_one_environment_gives(batch: Any, make: Any) -> None:
+def test_agents_that_end_one_by_one_match_one_environment(batch: Any, make: Any) -> None:
+    """A batch whose agents end one by one gives the data of a single environment."""
     alone = make()
     with batch(2, make) as env:
         root, other = env.reset(), alone.reset()
@@ -253,7 +254,8 @@ def test_an_index_that_names_no_row_says_which_there_are() -> None:
 
 
 @BOTH
-def test_the_text_of_an_episode_that_has_ended_stays_while_others_go_on(batch: Any) -> None:
+def test_the_text_of_an_ended_episode_stays(batch: Any) -> None:
+    """The text of an episode that has ended stays while other rows go on."""
     with batch(2, [partial(TextCountingEnv, 2), partial(TextCountingEnv, 4)]) as env:
         data = env.rollout(9, break_when_any_done=False, break_when_all_done=True)
 
@@ -261,7 +263,7 @@ def test_the_text_of_an_episode_that_has_ended_stays_while_others_go_on(batch: A
 
 
 @BOTH
-def test_the_text_of_a_batch_of_batches_stays_where_it_is_not_stepped(batch: Any) -> None:
+def test_text_stays_where_a_batch_of_batches_is_not_stepped(batch: Any) -> None:
     with batch(2, partial(TextCountingEnv, batch_size=(2,))) as env:
         td = env.rand_action(env.reset())
         td["_step"] = torch.tensor([[True, False], [False, True]])

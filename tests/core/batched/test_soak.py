@@ -57,7 +57,7 @@ def masked(rng: torch.Generator, n: int) -> torch.Tensor:
     [(ArrayCountingEnv, False), (ArrayCountingEnv, True), (CountingEnv, False)],
     ids=["arrays", "a share of the caller", "tensordicts"],
 )
-def test_partial_steps_and_resets_at_random_change_what_they_should(make: Any, share: bool) -> None:
+def test_random_partial_steps_and_resets_match_a_model(make: Any, share: bool) -> None:
     steps = STEPS if make is ArrayCountingEnv else STEPS // 10
     rng = torch.Generator().manual_seed(0)
     lengths = [7, 3, 50, 11, 2, 1000]

@@ -120,7 +120,8 @@ def test_close_waits_for_the_step_of_another_thread(kind: Any, gate: Gate) -> No
         env.step(td)
 
 
-def test_close_ends_workers_that_hang_in_the_step_of_another_thread(gate: Gate) -> None:
+def test_close_ends_workers_that_hang_in_another_thread(gate: Gate) -> None:
+    """close ends workers that hang in a step that another thread has called."""
     env = ParallelEnv(3, partial(HeldEnv, gate), num_processes=2, shutdown_timeout=0.2)
     td = env.rand_action(env.reset())
     first = Thread(lambda: env.step(td))
@@ -187,7 +188,8 @@ class Stepper:
         return tensordict.set("action", torch.tensor([True, False, False]))
 
 
-def test_a_second_thread_cannot_set_attributes_of_policies_that_workers_made(gate: Gate) -> None:
+def test_a_second_thread_cannot_set_policy_attributes(gate: Gate) -> None:
+    """While one thread collects, another cannot set attributes of the workers' policies."""
     with MultiSyncDataCollector([partial(HeldEnv, gate)] * 2, policy_factory=Stepper, frames_per_batch=8) as collector:
         first = Thread(lambda: next(collector))
         wait_for(gate.reached)
