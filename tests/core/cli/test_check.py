@@ -83,7 +83,8 @@ def steppe_make_env(name):
 """
 
 
-def test_what_keeps_an_environment_off_the_fast_path_is_named_and_is_no_failure(steppe, fake_dist):
+def test_check_names_what_keeps_an_env_off_the_fast_path(steppe, fake_dist):
+    """An overridden method that makes steps slower is reported and is no failure."""
     fake_dist("own", envs={"own": "own"}, files={"own.py": OVERRIDDEN})
     status, out, _ = steppe("check", "own:a", "--workers", "1")
     assert status == 0, out

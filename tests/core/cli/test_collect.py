@@ -94,7 +94,7 @@ def test_one_environment_gives_exactly_the_frames(collect, tmp_path):
     assert TensorDict.load_memmap(tmp_path / "out").batch_size == (1, 601)
 
 
-def test_a_seed_gives_one_data_set_whatever_the_number_of_processes(collect, tmp_path):
+def test_a_seed_gives_the_same_data_with_any_process_count(collect, tmp_path):
     for out, processes in (("one", "1"), ("two", "2")):
         collect("--num-envs", "2", "--num-processes", processes, "--seed", "7", id="gym:CartPole-v1", out=out)
     collect("--num-envs", "2", "--seed", "8", id="gym:CartPole-v1", out="other")
@@ -126,7 +126,7 @@ def test_a_wrong_policy_is_one_line_and_nothing_is_written(collect, policies, tm
 
 
 @pytest.mark.parametrize("batch", [[], ["--num-envs", "2"]], ids=["in process", "in workers"])
-def test_an_unknown_environment_is_one_line_and_nothing_is_written(collect, tmp_path, batch):
+def test_an_unknown_environment_is_one_line_and_writes_nothing(collect, tmp_path, batch):
     status, out, err = collect(*batch, id="gym:Pendulam-v1")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "has no environment 'Pendulam-v1'. Did you mean 'Pendulum-v1'?" in err

@@ -47,9 +47,8 @@ def test_trajectories_and_a_picture_of_their_returns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("file", "said"), [("a.jpg", "ends in .png"), ("nowhere/a.png", "no such folder")])
-def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_collected(
-    tmp_path: Path, file: str, said: str
-) -> None:
+def test_an_impossible_plot_is_refused_before_collecting(tmp_path: Path, file: str, said: str) -> None:
+    """A plot that cannot be drawn is refused, and no data is written."""
     done = collect(tmp_path / "data", "--plot", str(tmp_path / file))
     assert done.returncode == 2
     assert said in done.stderr

@@ -15,7 +15,7 @@ def test_help_exits_with_0(steppe, arguments):
     assert out.startswith("usage: steppe")
 
 
-def test_help_names_every_command_and_those_that_could_be_installed(steppe):
+def test_help_names_installed_and_installable_commands(steppe):
     out = steppe("--help").out
     assert [name for name in ("plugins", "envs", "info", "check", "collect") if f"\n    {name}" not in out] == []
     last = " ".join(out.partition("Not installed: ")[2].split())
@@ -100,7 +100,7 @@ def test_wrong_arguments_are_one_line_on_stderr(steppe, arguments):
     assert err.count("\n") == 1
 
 
-def test_an_option_that_a_command_does_not_have_leads_to_the_help_of_that_command(steppe):
+def test_an_unknown_option_leads_to_the_help_of_its_command(steppe):
     assert steppe("plugins", "--laod").err == (
         "steppe plugins: unrecognized arguments: --laod ('steppe plugins --help' says more)\n"
     )

@@ -45,7 +45,8 @@ def test_a_broken_plugin_does_no_harm_without_load(steppe, fake_dist):
     assert steppe("plugins").status == 0
 
 
-def test_transforms_of_a_package_share_a_row_unless_all_are_asked_for(steppe, fake_dist):
+def test_transforms_of_a_package_share_a_row_without_all(steppe, fake_dist):
+    """The transforms of a package share a row; --all lists each of them."""
     names = ["Blur", "Crop", "Resize", "Zoom"]
     fake_dist("steppe-vision", "0.1.0", transforms={name: f"v:{name}" for name in names})
     assert "transform  Blur, Crop, Resize and 1 more  steppe-vision" in steppe("plugins").out

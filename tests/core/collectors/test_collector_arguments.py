@@ -96,9 +96,10 @@ def test_total_frames_none_has_no_end() -> None:
     ],
     ids=lambda arguments: next(iter(arguments)),
 )
-def test_what_asks_for_a_collector_that_is_not_built_is_refused_with_what_to_do_instead(
+def test_arguments_of_unsupported_collectors_are_refused(
     arguments: dict[str, Any],
 ) -> None:
+    """The error for an argument that is not supported says what to do instead."""
     with pytest.raises(NotSupported, match=rf"does not take {min(arguments)}=.* yet\. Instead: "):
         Collector(CountingEnv, frames_per_batch=4, **arguments)
 
@@ -115,7 +116,7 @@ def test_arguments_that_ask_for_nothing_are_taken() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("use_buffers", False), ("no_cuda_sync", True), ("worker_idx", 3)])
-def test_an_argument_that_only_chooses_how_is_taken_with_one_warning(name: str, value: Any) -> None:
+def test_an_argument_without_effect_is_taken_with_a_warning(name: str, value: Any) -> None:
     with pytest.warns(IgnoredArgumentWarning, match=f"Collector: the argument {name} has no effect"):
         collector = Collector(CountingEnv, frames_per_batch=4, **{name: value})
     with collector:
@@ -179,7 +180,8 @@ def test_a_factory_makes_the_policy() -> None:
         Collector(CountingEnv, policy_factory=lambda: None, frames_per_batch=4)
 
 
-def test_a_policy_that_does_not_fit_is_refused_and_what_was_made_for_it_is_closed() -> None:
+def test_an_environment_made_for_a_wrong_policy_is_closed() -> None:
+    """If the policy does not fit, the error closes the environment made for it."""
     made = []
 
     def make() -> SerialEnv:
@@ -191,7 +193,8 @@ def test_a_policy_that_does_not_fit_is_refused_and_what_was_made_for_it_is_close
     assert made[0].is_closed
 
 
-def test_an_environment_of_the_caller_stays_open_when_the_collector_cannot_be_made() -> None:
+def test_the_callers_environment_stays_open_after_an_error() -> None:
+    """A collector that cannot be made leaves the environment of its caller open."""
     env = CountingEnv()
     with pytest.raises(PolicyError):
         Collector(env, 3, frames_per_batch=4)

@@ -47,7 +47,8 @@ def test_without_extend_each_step_is_added() -> None:
     assert_equal_data(torch.stack(buffer.added, 1), torch.cat(batches(), 1))
 
 
-def test_random_frames_are_counted_by_what_was_written_to_the_buffer() -> None:
+def test_random_frames_are_counted_by_writes_to_the_buffer() -> None:
+    """init_random_frames counts what this collector has written to the replay buffer."""
     buffer = Buffer()
     buffer.extend(TensorDict({}, [12]))  # of an earlier collector
     policy = TensorDictModule(second, in_keys=["observation"], out_keys=["action"])
@@ -65,7 +66,7 @@ def test_hooks_are_called_before_and_after_each_batch() -> None:
     assert told == ["before", (2, 6)] * 3
 
 
-def test_a_postproc_that_is_a_module_moves_to_where_batches_are_stored() -> None:
+def test_a_postproc_module_moves_to_the_storing_device() -> None:
     class Add(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -88,7 +89,8 @@ def test_ids_of_trajectories_can_be_left_out() -> None:
         assert_equal_data(other, one)
 
 
-def test_the_policy_version_is_written_at_the_root_where_asked_for() -> None:
+def test_the_policy_version_is_written_at_the_root() -> None:
+    """With track_policy_version, the version is an entry of the root and of next."""
     with Collector(CountingEnv(batch_size=(2,)), frames_per_batch=4, track_policy_version=True) as collector:
         first = next(collector)
         collector.update_policy_weights_()
@@ -139,7 +141,8 @@ def test_the_fake_batch_has_the_entries_and_shapes_of_a_batch(arguments: dict[st
     assert all((value == 0).all() for value in fake.values(True, True))
 
 
-def test_a_rollout_of_the_collector_is_a_batch_that_is_not_counted() -> None:
+def test_a_rollout_of_the_collector_is_an_uncounted_batch() -> None:
+    """A rollout gives the data of a batch and does not count towards total_frames."""
     with Collector(make, frames_per_batch=12, total_frames=24, seed=1) as collector:
         one = collector.rollout()
         rest = list(collector.iterator())

@@ -120,7 +120,8 @@ def test_data_without_a_fixed_place_is_stacked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_random_actions_are_those_of_a_rollout_however_they_are_cut_into_batches(name: str) -> None:
+def test_random_actions_match_a_rollout_for_any_batch_size(name: str) -> None:
+    """Random actions are those of a rollout however they are cut into batches."""
     steps = 300  # more than two of the blocks in which they are drawn
     with closing(ENVS[name]()) as other:
         other.set_seed(3)
@@ -132,7 +133,9 @@ def test_random_actions_are_those_of_a_rollout_however_they_are_cut_into_batches
         assert_equal_data(collected(collector), expected)
 
 
-def test_a_serial_batch_holds_the_data_of_its_environments_one_by_one() -> None:
+def test_a_serial_batch_collects_the_data_of_its_environments() -> None:
+    """Each row of a serial batch holds what its environment gives alone."""
+
     def policy(td: TensorDictBase) -> TensorDictBase:
         return td.set("action", torch.nn.functional.one_hot(td["observation"].squeeze(-1).long() % 2, 3).bool())
 
@@ -185,7 +188,8 @@ def test_frames_are_numbered_by_trajectory_and_policy_version() -> None:
     assert second["policy_version"].tolist() == [[1, 1, 1]] * 2
 
 
-def test_rows_that_end_together_are_numbered_by_row_and_no_number_comes_twice() -> None:
+def test_trajectory_ids_are_unique_if_rows_end_together() -> None:
+    """Trajectories that begin in the same step are numbered by row."""
     env = SerialEnv(3, [lambda n=n: CountingEnv(n) for n in (2, 3, 2)])
     with Collector(env, frames_per_batch=18) as collector:
         ids = torch.cat([next(collector)["collector", "traj_ids"] for _ in range(2)], -1)
@@ -193,7 +197,9 @@ def test_rows_that_end_together_are_numbered_by_row_and_no_number_comes_twice() 
     assert sorted({*ids.flatten().tolist()}) == list(range(int(ids.max()) + 1))
 
 
-def test_agents_that_end_alone_end_the_trajectory_only_where_no_root_says_otherwise() -> None:
+def test_the_root_decides_when_agents_end_the_trajectory() -> None:
+    """Agents that end alone end the trajectory only if the root has no done of its own."""
+
     def ids(root: str | None) -> list[int]:
         with Collector(NestedCountingEnv(2, spread=1, root_done=root), frames_per_batch=6) as collector:
             return next(collector)["collector", "traj_ids"].tolist()
@@ -221,7 +227,7 @@ def test_changing_a_batch_does_not_change_the_next_one() -> None:
         assert next(collector)["observation"].squeeze(-1).tolist() == [[3, 4, 5]] * 2
 
 
-def test_an_endless_collector_goes_on_and_a_finite_one_stops_for_good() -> None:
+def test_an_endless_collector_goes_on_and_a_finite_one_stops() -> None:
     with Collector(CountingEnv(), frames_per_batch=5) as endless:
         assert sum(1 for _ in zip(range(7), endless, strict=False)) == 7
         with pytest.raises(TypeError, match="no length"):
@@ -244,7 +250,8 @@ def test_frames_are_rounded_up_to_whole_steps_with_one_warning() -> None:
         assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (12, 12)
 
 
-def test_total_frames_are_rounded_up_to_whole_batches_with_a_warning() -> None:
+def test_total_frames_are_rounded_up_with_a_warning() -> None:
+    """total_frames is rounded up to whole batches."""
     with pytest.warns(UserWarning, match="total_frames=11 is rounded up to 15"):
         collector = Collector(CountingEnv(), frames_per_batch=5, total_frames=11)
     with collector:
@@ -312,7 +319,9 @@ def test_set_truncated_needs_the_entry() -> None:
         Collector(env, frames_per_batch=3, set_truncated=True)
 
 
-def test_state_that_the_policy_hands_to_itself_is_there_at_the_next_step() -> None:
+def test_policy_output_is_part_of_the_next_input() -> None:
+    """An entry that the policy writes for itself is there at its next call."""
+
     def policy(td: TensorDictBase) -> TensorDictBase:
         seen = td.get("seen", torch.zeros(1))
         return td.update({"action": torch.tensor([True, False, False]), "seen": seen + 1})
@@ -350,7 +359,8 @@ def test_an_entry_that_comes_or_goes_is_named(at: int, said: str) -> None:
 
 
 @pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])
-def test_a_policy_reads_the_device_that_it_was_given_from_its_data(make: Callable[[], EnvBase]) -> None:
+def test_a_policy_reads_its_device_from_the_data(make: Callable[[], EnvBase]) -> None:
+    """The data that a policy gets names the device given as policy_device."""
     devices = []
 
     def policy(tensordict: TensorDictBase) -> TensorDictBase:
@@ -370,9 +380,9 @@ def test_a_policy_reads_the_device_that_it_was_given_from_its_data(make: Callabl
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])
 @pytest.mark.parametrize("module", [True, False])
-def test_a_policy_acts_on_another_device_than_an_environment_that_names_none(
-    make: Callable[[], EnvBase], module: bool
-) -> None:
+def test_a_policy_acts_on_a_gpu_for_an_env_without_device(make: Callable[[], EnvBase], module: bool) -> None:
+    """With policy_device, the policy computes on the GPU and its actions come back."""
+
     def act(observation: torch.Tensor) -> torch.Tensor:
         assert observation.is_cuda
         return (torch.arange(3, device=observation.device) == 0).expand(*observation.shape[:-1], 3)
@@ -394,7 +404,9 @@ def test_a_policy_acts_on_another_device_than_an_environment_that_names_none(
     assert batch["action"][..., 0].all()
 
 
-def test_what_a_policy_needs_of_the_environment_is_appended_on_request() -> None:
+def test_auto_register_appends_the_primer_of_a_policy() -> None:
+    """The transform that a policy makes for its memory is appended on request."""
+
     class Remembers(torch.nn.Module):
         def make_tensordict_primer(self) -> TensorDictPrimer:
             return TensorDictPrimer(memory=Unbounded((2,)))
@@ -410,7 +422,8 @@ def test_what_a_policy_needs_of_the_environment_is_appended_on_request() -> None
     assert torch.equal(batch["is_init"].squeeze(-1), batch["memory"][:, 0] == 0)
 
 
-def test_exploration_type_holds_while_the_policy_acts_and_not_between_batches() -> None:
+def test_exploration_type_holds_only_during_the_policys_calls() -> None:
+    """Between batches, the exploration type is that of the caller."""
     seen = []
 
     def policy(td: TensorDictBase) -> TensorDictBase:
@@ -424,7 +437,7 @@ def test_exploration_type_holds_while_the_policy_acts_and_not_between_batches() 
     assert set(seen) == {ExplorationType.MODE}
 
 
-def test_gradients_are_off_in_the_collector_and_untouched_outside() -> None:
+def test_gradients_are_off_only_inside_the_collector() -> None:
     net = torch.nn.Linear(1, 2)
     module = TensorDictModule(net, in_keys=["observation"], out_keys=["action"])
     with Collector(CountingEnv(action="continuous"), module, frames_per_batch=3) as collector:
@@ -440,7 +453,8 @@ def test_what_postproc_returns_is_yielded_after_the_split() -> None:
         assert next(collector).tolist() == [[True, True]] * 3
 
 
-def test_what_interrupts_a_batch_is_raised_and_the_next_batch_begins_anew() -> None:
+def test_a_batch_after_an_error_begins_with_a_reset() -> None:
+    """An error in a batch is raised, and the next batch begins with new episodes."""
     with Collector(FailingEnv(at=5), frames_per_batch=4) as collector:
         next(collector)
         with pytest.raises(RuntimeError, match="failed in step 5"):
@@ -452,7 +466,7 @@ def test_what_interrupts_a_batch_is_raised_and_the_next_batch_begins_anew() -> N
 
 
 @pytest.mark.parametrize("name", ["arrays", "tensordicts", "serial"])
-def test_a_batch_after_one_that_was_interrupted_holds_nothing_of_it(name: str) -> None:
+def test_an_interrupted_batch_leaves_no_data_in_the_next(name: str) -> None:
     env = ENVS[name]()
     calls = iter(range(1000))
 
@@ -479,7 +493,8 @@ def test_one_seed_gives_one_data_set_and_another_seed_another() -> None:
     assert not torch.equal(data(1)["action"], data(2)["action"])
 
 
-def test_set_seed_returns_what_the_environment_returns_and_starts_the_random_actions_anew() -> None:
+def test_set_seed_restarts_the_random_actions() -> None:
+    """set_seed returns what the environment's set_seed returns."""
     with Collector(CountingEnv(), frames_per_batch=10) as collector:
         assert collector.set_seed(7) == CountingEnv().set_seed(7)
         first = next(collector)["action"]

@@ -211,7 +211,8 @@ def test_random_frames_of_workers_do_not_call_the_policy(kind: Any) -> None:
     assert acted[0][:, 0].eq(1).all()
 
 
-def test_whole_trajectories_of_both_have_zeros_for_the_random_part() -> None:
+def test_whole_trajectories_hold_zeros_for_the_random_part() -> None:
+    """A trajectory with random and policy actions has zeros for the policy's entries."""
     with Collector(Place, Watching(), frames_per_batch=5, init_random_frames=5, trajs_per_batch=2) as collector:
         batch = next(collector)
     assert batch["calls"].tolist() == [[0] * 5 + [1, 2], [3, 4, 5, 6, 7, 8, 9]]

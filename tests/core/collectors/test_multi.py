@@ -102,7 +102,8 @@ def test_batches_of_all_workers_are_put_together(one: Any, cat_results: Any, sha
 
 @pytest.mark.parametrize(("one", "shape"), [(counting, (8,)), (pair, (2, 4))])
 @pytest.mark.parametrize("kind", [SyncDataCollector, MultiaSyncDataCollector, aSyncDataCollector])
-def test_a_batch_of_one_worker_is_one_row_or_one_for_each_environment(kind: Any, one: Any, shape: Any) -> None:
+def test_a_workers_batch_has_one_row_per_environment(kind: Any, one: Any, shape: Any) -> None:
+    """A batch of a single environment is one row, and one of a batch has several."""
     makers = [one] * 2 if kind is MultiaSyncDataCollector else one
     with kind(makers, frames_per_batch=8) as collector:
         batch = next(collector)
@@ -227,7 +228,8 @@ def test_random_frames_come_first_and_then_the_policy_acts(kind: Any) -> None:
         assert acted == [None] * 4 + [True] * 12, "four batches, whichever workers are the first"
 
 
-def test_total_frames_end_the_loop_and_numbers_are_rounded_up_with_a_warning() -> None:
+def test_total_frames_end_the_loop_in_whole_batches() -> None:
+    """Numbers of frames are rounded up for the workers, with a warning."""
     with pytest.warns(UserWarning, match="rounded up to 20"):
         collector = MultiSyncDataCollector([pair] * 2, frames_per_batch=17, total_frames=60)
     with collector:
@@ -242,7 +244,8 @@ def test_unequal_shares_are_put_together_along_time() -> None:
         MultiSyncDataCollector([counting] * 2, frames_per_batch=[4, 8])
 
 
-def test_arguments_reach_the_workers_and_what_is_done_with_batches_stays_here() -> None:
+def test_workers_get_arguments_and_callbacks_run_here() -> None:
+    """Workers get the arguments for collecting; callbacks for batches run in this process."""
     seen: list[Any] = []
     pid = os.getpid()
 
@@ -322,9 +325,8 @@ def interrupt_waiting(interrupt: Callable[[], None], file: Path) -> None:
     file.touch()
 
 
-def test_workers_that_are_behind_are_stopped_where_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preemption_stops_workers_that_are_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With preemptive_threshold, slow workers deliver what they have and go on from there."""
     file = tmp_path / "go"
     makers = [lambda: CountingEnv(100), lambda: Waiting(str(file))]
     with MultiSyncDataCollector(makers, frames_per_batch=100, preemptive_threshold=0.5) as collector:
@@ -480,7 +482,7 @@ def test_a_worker_that_is_killed_between_batches_is_noticed() -> None:
             next(collector)
 
 
-def test_weights_are_written_by_another_thread_than_the_one_that_collects() -> None:
+def test_another_thread_may_write_weights_while_one_collects() -> None:
     collected = threading.Event()
     with MultiaSyncDataCollector([counting] * 2, scaled(), frames_per_batch=8) as collector:
 
@@ -498,7 +500,7 @@ def test_weights_are_written_by_another_thread_than_the_one_that_collects() -> N
         assert versions[-1] > versions[0]
 
 
-def test_a_worker_that_hangs_is_given_up_after_the_time_that_is_asked_for() -> None:
+def test_a_worker_that_hangs_exceeds_batch_timeout() -> None:
     with MultiSyncDataCollector(
         [counting, lambda: Breaking("hang")], frames_per_batch=16, batch_timeout=ANSWER
     ) as collector:

@@ -106,7 +106,7 @@ def test_a_reader_that_has_the_version_reads_nothing() -> None:
         (3, "found int"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_and_nothing_is_written(given: Any, said: str) -> None:
+def test_weights_that_do_not_fit_are_refused_and_not_written(given: Any, said: str) -> None:
     weights = SharedWeights(fields_of(Net()))
     with pytest.raises(PolicyError, match=said):
         weights.write(given)

@@ -81,7 +81,8 @@ def test_ids_are_added_where_there_are_none() -> None:
     assert set(data.keys()) == {"next"}, "what was given is left as it was"
 
 
-def test_ids_at_the_root_cut_also_where_a_collector_says_something_else() -> None:
+def test_ids_at_the_root_split_beside_other_collector_data() -> None:
+    """split_trajectories reads traj_ids of the root if the collector entry has none."""
     ids = torch.tensor([[0, 0, 1]])
     data = TensorDict({"traj_ids": ids, "collector": {"policy_version": torch.zeros(1, 3)}}, [1, 3])
     out = split_trajectories(data)

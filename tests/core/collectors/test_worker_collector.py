@@ -190,7 +190,7 @@ def endless() -> EnvBase:
     raise AssertionError
 
 
-def test_a_worker_that_does_not_start_is_given_up_after_the_time_that_is_asked_for() -> None:
+def test_a_worker_that_does_not_start_exceeds_start_timeout() -> None:
     with pytest.raises(WorkerTimeout, match=r"Worker 0 has not made its environment.* start_timeout=0.2 s"):
         Collector(endless, num_workers=1, start_timeout=0.2)
 

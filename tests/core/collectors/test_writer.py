@@ -22,7 +22,7 @@ ENVS = {
 
 @pytest.mark.parametrize("make", ENVS.values(), ids=ENVS)
 @pytest.mark.parametrize("compact", [False, True])
-def test_batches_are_written_to_memory_given_after_the_first_step(make, compact):
+def test_batches_move_to_memory_given_after_the_first_step(make, compact):
     settings = {"frames_per_batch": 12, "seed": 3, "compact_obs": compact, "return_same_td": True}
     with Collector(make(), **settings) as here, Collector(make(), **settings) as there:
         backend = there.backend

@@ -119,7 +119,7 @@ def test_a_choice_that_is_not_there_is_refused(leaf, value, expected):
     assert expected in refusal(leaf, torch.tensor(value, dtype=leaf.dtype))
 
 
-def test_bounds_of_continuous_actions_are_left_to_the_environment():
+def test_bounds_of_continuous_actions_are_not_validated():
     value = torch.tensor([5.0, -7.0])
 
     assert fit(Bounded(-1, 1, (2,)), value) is value
@@ -245,7 +245,8 @@ def test_what_is_no_tensor_is_refused():
 
 
 @pytest.mark.parametrize("size", [3, 100])
-def test_a_double_that_the_spec_has_room_for_is_rounded_whatever_it_is(size):
+def test_a_double_in_the_range_of_floats_is_rounded(size):
+    """Doubles are rounded to floats, infinite ones too; larger numbers are refused."""
     for number in (0.1, 3e38, float("inf"), float("-inf"), float("nan")):
         value = torch.full((size,), number, dtype=torch.float64)
         assert torch.equal(fit(Unbounded((size,)), value).nan_to_num(7), value.float().nan_to_num(7))
@@ -264,7 +265,8 @@ class Operations(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-def test_an_action_of_another_precision_costs_a_step_no_more_than_its_conversion():
+def test_an_action_of_another_dtype_costs_only_its_conversion():
+    """A step with another precision runs at most one torch operation more."""
     actions = {dtype: torch.full((1,), 0.5, dtype=dtype) for dtype in (torch.float32, torch.float64)}
     env = TransformedEnv(make_env("gym:Pendulum-v1"), Compose(RewardSum(), StepCounter()))
     env.rollout(2)
@@ -296,7 +298,8 @@ def test_rows_that_do_not_act_may_hold_anything():
         env.step(td.set("_step", torch.tensor([False, True])))
 
 
-def test_a_stateless_environment_converts_the_actions_of_rows_that_wait_too():
+def test_a_stateless_env_converts_actions_of_skipped_rows():
+    """A partial step also converts the actions of rows that it does not step."""
     env = StatelessCountingEnv()
     td = env.reset(TensorDict({}, [2])).set("action", torch.tensor([[1, 0, 0], [0, 0, 0]]))
     td = env.step(td.set("_step", torch.tensor([True, False])))
@@ -347,7 +350,8 @@ class Agents(EnvBase):
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_choices_of_a_group_are_judged_where_its_agents_end_together(alone):
+def test_group_actions_are_validated_where_agents_end_together(alone):
+    """Where agents end alone, the actions of their group are not validated."""
     env = Agents(alone=alone)
     td = env.reset().set(("agents", "action"), torch.tensor([1, -1]))
 
@@ -358,7 +362,8 @@ def test_choices_of_a_group_are_judged_where_its_agents_end_together(alone):
             env.step(td)
 
 
-def test_an_environment_with_several_actions_converts_each_and_names_the_wrong_one():
+def test_an_error_names_the_wrong_one_of_several_actions():
+    """An environment with several actions converts each of them."""
     env = ArrayCountingEnv(actions=True)
     td = env.rand_action(env.reset())
     td["arm", "action"] = td["arm", "action"].float()

@@ -35,7 +35,8 @@ def test_what_stands_for_unknown_depends_on_the_dtype(dtype, expected):
     assert data["next", "observation"][2].item() == expected
 
 
-def test_without_replacing_the_next_episodes_first_observation_is_there():
+def test_without_replacing_next_holds_the_first_observation():
+    """Without auto_reset_replace, next shows the first observation of the new episode."""
     data = AutoResettingCountingEnv(3, start=10, auto_reset_replace=False).rollout(4, break_when_any_done=False)
 
     assert counts(data, ("next", "observation")) == [11, 12, 10, 11]
@@ -65,7 +66,9 @@ def test_a_truncated_end_counts_too():
     assert counts(data) == [0, 1, 2, 0, 1]
 
 
-def test_an_array_environment_with_the_flag_takes_the_tensordict_path():
+def test_auto_reset_takes_an_array_env_off_the_row_path():
+    """An array environment that resets itself is stepped on TensorDicts."""
+
     class SelfResetting(ArrayCountingEnv):
         def step_into(self, action, out):
             ended = super().step_into(action, out)

@@ -56,7 +56,9 @@ def test_the_memory_of_a_step_is_free_while_the_rollout_goes_on():
     assert len(seen) == STEPS
 
 
-def test_what_a_policy_writes_into_an_observation_is_seen_as_before():
+def test_a_policy_may_write_into_an_observation():
+    """Frames hold the changes that a policy makes to an observation in place."""
+
     def policy(td):
         td["pixels"].mul_(2)
         return td.set("action", env.full_action_spec.rand()["action"])

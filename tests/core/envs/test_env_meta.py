@@ -90,7 +90,7 @@ def test_a_batched_leaf_has_the_batch_size():
         env.observation_spec = Unbounded((4,))
 
 
-def test_specs_can_be_edited_in_place_until_the_outermost_init_has_ended():
+def test_specs_can_be_edited_until_the_outermost_init_ends():
     env = Seer(size=2)
 
     assert env.keys_on_the_way == ["observation"]
@@ -145,7 +145,9 @@ def test_an_init_that_raises_leaves_nothing_behind():
     assert Broken(False).is_spec_locked
 
 
-def test_an_environment_made_inside_another_init_is_locked_and_the_outer_one_is_not_yet():
+def test_an_inner_environment_is_locked_before_the_outer_one():
+    """An environment made inside another's __init__ is locked, and the other is not yet."""
+
     class Outer(Walker):
         def __init__(self):
             super().__init__()
@@ -305,7 +307,7 @@ def test_one_hot_actions_are_edited_in_place_too():
 
 
 @pytest.mark.parametrize("base", [EnvBase, ArrayEnv])
-def test_a_missing_super_init_is_named_where_the_environment_is_made(base):
+def test_a_missing_super_init_is_named_by_the_constructor(base):
     class Forgetful(base):
         def __init__(self):
             self.observation_spec = Composite(observation=Unbounded((1,)))
@@ -366,7 +368,9 @@ def test_methods_may_be_static_take_anything_or_be_no_functions():
     Pole(3).set_seed(1)
 
 
-def test_methods_with_the_names_that_users_call_are_told_from_those_of_an_environment():
+def test_a_step_method_without_underscore_is_pointed_out():
+    """If a class defines step instead of _step, the error says to rename it."""
+
     class Gymlike(EnvBase):
         def __init__(self):
             super().__init__()

@@ -73,7 +73,8 @@ def test_only_the_chosen_environments_of_a_batch_are_stepped(kind):
         assert env.step_mdp(env.rand_step(td))["observation"].squeeze(-1).tolist() == [2, 1, 2]
 
 
-def test_rows_left_out_of_a_step_keep_what_is_known_and_are_zero_otherwise():
+def test_skipped_rows_keep_their_values_or_are_zero():
+    """Rows left out of a step keep known entries, and the others are zero."""
     env = StatelessCountingEnv()
     td = env.rand_action(env.reset(TensorDict({}, [3])))
     td["count"] = torch.full_like(td["count"], 5)

@@ -41,7 +41,8 @@ def steps(env: Any) -> list[torch.Tensor]:
         pytest.param(partial(counted, partial(batched, ArrayCountingEnv)), id="around a batch"),
     ],
 )
-def test_what_was_stepped_under_inference_mode_goes_on_outside_of_it(make: Callable[[], Any]) -> None:
+def test_inference_mode_may_begin_and_end_between_steps(make: Callable[[], Any]) -> None:
+    """An environment stepped under inference mode can be stepped outside of it."""
     env, other = make(), make()
     expected = steps(other)
 

@@ -32,7 +32,7 @@ class Wrapper(LibraryWrapper):
         return self.no_such_attribute
 
 
-def test_attributes_that_a_wrapper_lacks_are_those_of_the_library():
+def test_a_wrapper_forwards_missing_attributes_to_the_library():
     env = Wrapper(Library())
 
     assert env.level == 3
@@ -67,7 +67,7 @@ def test_an_environment_of_a_library_without_close_is_closed_too():
     assert env.is_closed
 
 
-def test_arguments_of_the_base_are_taken_out_of_those_for_the_library():
+def test_base_arguments_are_split_from_those_of_the_library():
     kwargs = {"device": "cpu", "allow_done_after_reset": True, "time_limit": 3}
 
     own = base_arguments(kwargs)
@@ -82,7 +82,8 @@ class Named(MadeByName, Wrapper):
         self.given = level, num_workers
 
 
-def test_several_workers_make_a_batch_and_nothing_in_this_process():
+def test_num_workers_makes_a_batch_without_a_local_env():
+    """With num_workers, the constructor makes a batch and no environment in this process."""
     batch = Named("first", num_workers=3, auto_reset=True)
 
     assert type(batch) is ParallelEnv

@@ -75,7 +75,7 @@ def test_closing_again_does_nothing(make, wrap, used):
         env.reset()
 
 
-def test_closing_a_base_first_leaves_nothing_to_do_for_what_is_around_it():
+def test_closing_the_base_first_closes_the_transformed_env():
     env = TransformedEnv(CountingEnv(), StepCounter())
     env.base_env.close()
     env.close()
@@ -190,7 +190,8 @@ def test_metadata_describes_an_environment_without_it():
     assert_equal_data(data.tensordict, env.fake_tensordict())
 
 
-def test_metadata_can_be_expanded_indexed_cloned_moved_and_pickled():
+def test_metadata_can_be_expanded_indexed_moved_and_pickled():
+    """Metadata can also be cloned, without sharing data."""
     data = EnvMetaData.metadata_from_env(CountingEnv(batch_size=(2,)))
     wide = data.expand(3)
 

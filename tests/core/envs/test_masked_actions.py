@@ -211,7 +211,8 @@ def test_a_wrong_declaration_is_named(masks, text):
         Wrong().rollout(1)
 
 
-def test_a_mask_of_another_size_or_a_continuous_action_is_refused():
+def test_a_mask_must_fit_a_discrete_action():
+    """A mask of another size and a mask of a continuous action are refused."""
     with pytest.raises(SpecError, match=r"shape \(4,\), and its spec has \(5,\)"):
         Legal(action=Categorical(4)).rollout(1)
     with pytest.raises(SpecError, match="must be discrete"):
@@ -263,7 +264,8 @@ def test_several_choices_are_drawn_under_each_kind_of_mask(action, mask, expecte
     assert drawn.dtype is action.dtype
 
 
-def test_an_environment_of_any_batch_size_draws_for_that_of_the_data():
+def test_a_batch_unlocked_env_draws_for_the_datas_batch_size():
+    """Without batch_locked, rand_action draws as many actions as the data has rows."""
     env = Choices(MultiCategorical([2, 3]), PAIRS)
     env.batch_locked = False
 

@@ -378,7 +378,7 @@ def test_a_collector_collects_frames_of_all_environments() -> None:
     assert batches[0]["next", "done"].sum() == 2 * 2
 
 
-def test_what_was_stepped_under_inference_mode_goes_on_outside_of_it() -> None:
+def test_inference_mode_may_begin_and_end_between_steps() -> None:
     env = make_env("vmas:balance", num_envs=2, seed=0)
     with torch.inference_mode():
         env.rollout(3)
