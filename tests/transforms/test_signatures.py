@@ -60,9 +60,6 @@ ARGUMENTS = {
         "RandomTruncationTransform": (
             "min_horizon max_horizon prob first_episode_prob step_count_key truncated_key done_key"
         ),
-        "TensorDictPrimer": (
-            "primers random default_value reset_key expand_specs single_default_value call_before_env_reset kwargs"
-        ),
         "TerminateTransform": "stop write_done",
         "TimeMaxPool": "in_keys out_keys T reset_key",
         "TrajCounter": "out_key repeats",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steppe.specs import Unbounded
-from steppe.transforms import InitTracker, RewardSum, StepCounter
+from steppe.transforms import InitTracker, RewardSum, StepCounter, TensorDictPrimer
 from steppe_testing import TransformConformance
 
 
@@ -33,3 +33,10 @@ class TestRewardSum(BesideAnObservation):
 
     def make_transform(self):
         return RewardSum()
+
+
+class TestTensorDictPrimer(BesideAnObservation):
+    expected = {("rnn", "hidden"): (4,)}
+
+    def make_transform(self):
+        return TensorDictPrimer({("rnn", "hidden"): Unbounded((4,))}, default_value=1.0)

@@ -13,7 +13,6 @@ from steppe_time import (
     FrameSkipTransform,
     NoopResetEnv,
     RandomTruncationTransform,
-    TensorDictPrimer,
     TerminateTransform,
     TimeMaxPool,
     TrajCounter,
@@ -108,10 +107,3 @@ class TestgSDENoise(TransformConformance):
 
     def make_transform(self):
         return gSDENoise(3, 2)
-
-
-class TestTensorDictPrimer(OfEpisodes):
-    expected = {("rnn", "hidden"): (4,)}
-
-    def make_transform(self):
-        return TensorDictPrimer({("rnn", "hidden"): Unbounded((4,))}, default_value=1.0)

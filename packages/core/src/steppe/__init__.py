@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from .transforms import ObservationTransform as ObservationTransform
     from .transforms import RewardSum as RewardSum
     from .transforms import StepCounter as StepCounter
+    from .transforms import TensorDictPrimer as TensorDictPrimer
     from .transforms import Transform as Transform
     from .transforms import TransformedEnv as TransformedEnv
     from .transforms import auto_unwrap_transformed_env as auto_unwrap_transformed_env
@@ -157,6 +158,7 @@ _EXPORTS: dict[str, str] = {
             "ObservationTransform",
             "RewardSum",
             "StepCounter",
+            "TensorDictPrimer",
             "Transform",
             "TransformedEnv",
             "auto_unwrap_transformed_env",

@@ -93,7 +93,6 @@ TRANSFORMS: dict[str, tuple[str, str]] = {
     "Stack": ("steppe-tensor", "tensor"),
     "SuccessReward": ("steppe-reward", "reward"),
     "TargetReturn": ("steppe-reward", "reward"),
-    "TensorDictPrimer": ("steppe-time", "time"),
     "TensorDictRecorder": ("steppe-record", "record"),
     "TerminateTransform": ("steppe-time", "time"),
     "TimeMaxPool": ("steppe-time", "time"),

@@ -27,6 +27,7 @@ from steppe.transforms.entry_transform import EntryTransform
 from steppe.transforms.lookup import make_transform
 from steppe.transforms.observation_transform import ObservationTransform
 from steppe.transforms.policy_transforms import transforms_for_policy
+from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.row_kernels import clip_kernel
@@ -56,6 +57,7 @@ __all__ = [
     "RowHooks",
     "StepCounter",
     "SteppingTransform",
+    "TensorDictPrimer",
     "Transform",
     "TransformedEnv",
     "WholeSpecs",

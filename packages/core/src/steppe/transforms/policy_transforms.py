@@ -11,7 +11,7 @@ from steppe.envs import EnvBase
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
-from steppe.transforms.lookup import make_transform
+from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.tracking import InitTracker
 
 __all__ = ["adopted", "transforms_for_policy"]
@@ -27,11 +27,8 @@ def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
         env: the environment that the policy will act in.
 
     Returns:
-        An :class:`InitTracker`, unless the environment has an entry ``"is_init"``, and a ``TensorDictPrimer`` of
-        steppe-time for each primer with entries that the environment does not have.
-
-    Raises:
-        TransformNotFound: a part of the policy makes primers, and steppe-time is not installed.
+        An :class:`InitTracker`, unless the environment has an entry ``"is_init"``, and a :class:`TensorDictPrimer` for
+        each primer with entries that the environment does not have.
     """
     if not isinstance(policy, nn.Module):
         return []
@@ -92,7 +89,7 @@ def _converted(primer: Any) -> Transform:
     random = getattr(primer, "random", None) or None
     value = None if random else getattr(primer, "default_value", None)
     specs = _as_spec(primer.primers)
-    return make_transform("TensorDictPrimer", specs, random=random, default_value=value, expand_specs=True)
+    return TensorDictPrimer(specs, random=random, default_value=value, expand_specs=True)
 
 
 def _as_spec(primers: Any) -> Composite:

@@ -6,8 +6,7 @@ from typing import Any
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Unbounded
-
-from .primer import TensorDictPrimer
+from steppe.transforms import TensorDictPrimer
 
 __all__ = ["gSDENoise"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -12,11 +12,20 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Spec
 from steppe.storage import entries
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowArrays, RowGenerators, RowHooks, as_key, set_beside
+from steppe.transforms.compiled.planned import PlannedTransform
+from steppe.transforms.compiled.transform_hooks import (
+    EnvSpecs,
+    Hooks,
+    ResetOnRows,
+    RowArrays,
+    RowHooks,
+    StepOnRows,
+    set_beside,
+)
+from steppe.transforms.row_generators import RowGenerators
+from steppe.transforms.transform_keys import Key, as_key
 
 __all__ = ["TensorDictPrimer"]
-
-_Key: TypeAlias = "str | tuple[str, ...]"
 
 
 class TensorDictPrimer(PlannedTransform):
@@ -57,7 +66,7 @@ class TensorDictPrimer(PlannedTransform):
         primers: Any = None,
         random: bool | None = None,
         default_value: Any = None,
-        reset_key: _Key | None = None,
+        reset_key: Key | None = None,
         expand_specs: bool | None = None,
         single_default_value: bool = False,
         call_before_env_reset: bool = False,
@@ -85,7 +94,7 @@ class TensorDictPrimer(PlannedTransform):
         self.random = bool(random)
         self.default_value = default_value
         self._reset_key = None if reset_key is None else as_key(reset_key)
-        self._checked: set[_Key] = set()
+        self._checked: set[Key] = set()
         self.expand_specs = expand_specs
         self.single_default_value = single_default_value
         self.call_before_env_reset = call_before_env_reset
@@ -189,10 +198,10 @@ class TensorDictPrimer(PlannedTransform):
             rows=self._row_hooks(leaves) if copied else None,
         )
 
-    def _row_hooks(self, leaves: list[tuple[_Key, Spec]]) -> RowHooks:
+    def _row_hooks(self, leaves: list[tuple[Key, Spec]]) -> RowHooks:
         keys = [key for key, _ in leaves]
 
-        def bind(root: RowArrays, following: RowArrays) -> tuple[Callable[[], bool], Callable[[Sequence[int]], None]]:
+        def bind(root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
             columns = [(following[key], root[key]) for key in keys]
             begins = {"_reset": torch.ones(1, dtype=torch.bool, device=CPU)}
 
@@ -215,7 +224,7 @@ class TensorDictPrimer(PlannedTransform):
         self,
         data: TensorDictBase,
         td: TensorDictBase | None,
-        leaves: list[tuple[_Key, Spec]],
+        leaves: list[tuple[Key, Spec]],
         batch_dims: int,
         begins: list[bool] | None = None,
     ) -> None:
@@ -235,7 +244,7 @@ class TensorDictPrimer(PlannedTransform):
                 value = torch.where(mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim)), value, before)
             data.set(key, value)
 
-    def _value(self, key: _Key, leaf: Spec, begins: list[bool] | None) -> Any:
+    def _value(self, key: Key, leaf: Spec, begins: list[bool] | None) -> Any:
         if self.random:
             draws = self._draws
             if begins is None:
@@ -250,8 +259,8 @@ class TensorDictPrimer(PlannedTransform):
         return 0.0 if value is None else value() if callable(value) else value
 
     def _all_values(
-        self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[_Key, Spec]]
-    ) -> dict[_Key, Any]:
+        self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Key, Spec]]
+    ) -> dict[Key, Any]:
         """Return the values of a function for all entries; rows that it leaves out by the reset mask are zeros."""
         function = self.default_value
         if not callable(function):
@@ -274,7 +283,7 @@ class TensorDictPrimer(PlannedTransform):
             expanded[key][rows] = value.to(leaf.dtype)
         return expanded
 
-    def _shaped(self, key: _Key, value: Any, leaf: Spec, shape: torch.Size) -> Any:
+    def _shaped(self, key: Key, value: Any, leaf: Spec, shape: torch.Size) -> Any:
         if not isinstance(value, torch.Tensor):
             if leaf.dtype is None:
                 return value
@@ -295,8 +304,8 @@ class TensorDictPrimer(PlannedTransform):
         return value
 
     @property
-    def reset_key(self) -> _Key:
-        """_Key of the mask of the rows that are reset: the argument, or the first one of the environment."""
+    def reset_key(self) -> Key:
+        """Key of the mask of the rows that are reset: the argument, or the first one of the environment."""
         if self._reset_key is not None:
             return self._reset_key
         env = self.parent
