@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Categorical", "count_of"]
 
 
-_LARGEST = torch.iinfo(torch.int64).max
-
-
 class Categorical(Discrete):
     """One of ``n`` categories, as a number from 0 to ``n - 1``, for every element of a shape.
 
@@ -95,9 +92,6 @@ class Categorical(Discrete):
     @property
     def _parts(self) -> list[int]:
         return [self._n_now]
-
-    def _last(self, device: torch.device) -> torch.Tensor | int:
-        return self._n_now - 1 if self._n_now >= 0 else _LARGEST
 
     def _number_shape(self) -> torch.Size:
         return self._shape
@@ -249,9 +243,6 @@ class Categorical(Discrete):
 
     def _same(self, other: Self) -> bool:
         return super()._same(other) and (self._n, self._n_now) == (other._n, other._n_now)
-
-    def _counts_text(self) -> str:
-        return f"n={self._n_now}"
 
 
 def count_of(n: int, spec: Leaf) -> int:

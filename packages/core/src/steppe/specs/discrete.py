@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Discrete", "is_whole", "most_categories", "whole"]
 
+_LARGEST = torch.iinfo(torch.int64).max
+
 
 def most_categories(dtype: torch.dtype) -> int | float:
     """Return the largest number of categories that a dtype can represent."""
@@ -63,16 +65,8 @@ class Discrete(Leaf):
         """The number of categories of each choice."""
 
     @abstractmethod
-    def _last(self, device: torch.device) -> torch.Tensor | int:
-        """Return the last category of each choice."""
-
-    @abstractmethod
     def _number_shape(self) -> torch.Size:
         """Return the shape of the data as category numbers."""
-
-    @abstractmethod
-    def _counts_text(self) -> str:
-        """Return the numbers of categories for ``repr``."""
 
     def _check_shape(self) -> None:
         """Raise a SpecError unless the numbers of categories fit the shape."""
@@ -82,6 +76,17 @@ class Discrete(Leaf):
         return torch.Size(())
 
     # Numbers of choices -------------------------------------------------------------------------------------------
+
+    def _last(self, device: torch.device) -> torch.Tensor | int:
+        """Return the last category of each choice."""
+        if self._several:
+            return torch.tensor(self._parts, device=device) - 1
+        (n,) = self._parts
+        return n - 1 if n >= 0 else _LARGEST
+
+    def _counts_text(self) -> str:
+        """Return the numbers of categories for ``repr``."""
+        return f"nvec={self._parts}" if self._several else f"n={self._parts[0]}"
 
     def _columns(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return data as numbers with a last dimension for the choices."""

@@ -77,9 +77,6 @@ class MultiOneHot(OneHot):
         mask = " where the mask allows it" if self._mask is not None else ""
         return f"a single one in each part of sizes {self._parts}{mask}"
 
-    def _counts_text(self) -> str:
-        return f"nvec={self._parts}"
-
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode rows into an array with the category of each choice."""
         return decode_one_hot_parts(self._parts)

@@ -87,9 +87,6 @@ class OneHot(Discrete):
     def _number_shape(self) -> torch.Size:
         return torch.Size((*self._shape[:-1], len(self._parts))) if self._several else self._shape[:-1]
 
-    def _last(self, device: torch.device) -> torch.Tensor | int:
-        return torch.tensor(self._parts, device=device) - 1 if self._several else self._parts[0] - 1
-
     # Overridden by MultiOneHot ----------------------------------------------------------------
 
     @property
@@ -116,9 +113,6 @@ class OneHot(Discrete):
     def _domain_text(self) -> str:
         among = " where the mask allows it" if self._mask is not None else ""
         return f"a single one among the {self.n} entries of each row{among}"
-
-    def _counts_text(self) -> str:
-        return f"n={self.n}"
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode one row into its category; several rows stay an array."""

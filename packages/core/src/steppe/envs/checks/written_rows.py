@@ -21,6 +21,7 @@ from steppe.envs.array.rows import Rows
 from steppe.envs.checks.disagreements import Finding
 from steppe.envs.data_types import Array, Key
 from steppe.errors import SpecError
+from steppe.specs import numpy_to_torch_dtype_dict
 from steppe.storage import TensorDictBuilder
 
 __all__ = ["watch_rows"]
@@ -185,6 +186,7 @@ class _Watch:
 
     def __init__(self, key: Key, memory: Array, findings: list[Finding]) -> None:
         self.key, self.memory, self.findings = key, memory, findings
+        self.dtype = numpy_to_torch_dtype_dict[memory.dtype]
 
     def look(self, target: object, value: object) -> None:
         """Check ``value``, which was written into ``target``, a part of the row."""
@@ -208,19 +210,19 @@ class _Watch:
                 fix = "round it"
             else:
                 fix = "cast it yourself"
-            kind = _torch_name(given)
+            kind = numpy_to_torch_dtype_dict.get(given.dtype)
             change = f", or give the spec dtype={kind}" if kind else ""
             self._note(
                 "cast",
-                f"{self.key!r} must have dtype {_torch_name(row)}, found {given.dtype} with the value {found!r}, of "
-                f"which the row keeps {left!r}: {fix}{change}.",
+                f"{self.key!r} must have dtype {self.dtype}, found {given.dtype} with the value {found!r}, of which "
+                f"the row keeps {left!r}: {fix}{change}.",
             )
 
     def refusal(self, error: Exception) -> SpecError:
         """Return the error of a value that numpy cannot write into this row."""
         row = self.memory[0]
         return SpecError(
-            f"{self.key!r}, of shape {row.shape} and dtype {_torch_name(row)}, does not take what is written into it: "
+            f"{self.key!r}, of shape {row.shape} and dtype {self.dtype}, does not take what is written into it: "
             f"{error}. Change the value, or the spec."
         )
 
@@ -251,14 +253,6 @@ def _lost(given: Array, kept: Array) -> tuple[object, object] | None:
         return None
     at = tuple(np.argwhere(wrong)[0])
     return given[at].item(), kept[at].item()
-
-
-def _torch_name(array: Array) -> str:
-    """Return the name of the torch dtype of an array, or an empty string."""
-    try:
-        return str(torch.from_numpy(np.empty(0, array.dtype)).dtype)
-    except TypeError:
-        return ""
 
 
 class _Watched(np.ndarray[Any, Any]):
