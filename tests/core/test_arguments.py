@@ -46,7 +46,7 @@ def test_the_warning_can_be_filtered_by_its_class():
 @pytest.mark.parametrize(
     ("name", "hint"), [("num_proceses", "did you mean 'num_processes'?"), ("zzz", "it takes num_processes, device.")]
 )
-def test_an_unknown_argument_is_a_type_error_with_the_nearest_name(name, hint):
+def test_an_unknown_argument_is_an_error_with_a_suggestion(name, hint):
     error = unknown_argument("Batch", name, ["num_processes", "device"])
 
     assert isinstance(error, TypeError)

@@ -50,7 +50,8 @@ def test_excerpts_are_what_the_command_writes(written: Path):
     assert names >= {"pyproject.toml", "plugin.py", "env.py", "transforms.py", "test_conformance.py"}
 
 
-def test_each_change_that_breaks_it_is_of_a_line_that_is_there_once(written: Path):
+def test_each_breaking_change_of_the_guide_is_of_a_unique_line(written: Path):
+    """A change that breaks the plugin replaces a line that is there once."""
     author = Author(written)
     for block in BLOCKS:
         if block.kind == "diff":

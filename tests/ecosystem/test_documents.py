@@ -89,7 +89,7 @@ def test_links_between_documents_lead_somewhere():
     assert broken == []
 
 
-def test_every_page_and_every_package_is_found_from_the_index_of_the_documents():
+def test_the_index_links_every_page():
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")} - {"index.md"}
 
@@ -97,7 +97,8 @@ def test_every_page_and_every_package_is_found_from_the_index_of_the_documents()
 
 
 @pytest.mark.parametrize("readme", sorted(ROOT.glob("packages/**/README.md")), ids=lambda path: path.parent.name)
-def test_the_readme_of_a_package_leads_to_the_documents_where_it_is_shown_alone_too(readme: Path):
+def test_a_packages_readme_links_documents_when_shown_alone(readme: Path):
+    """The README of a package has no relative links, and the documents it names exist."""
     text = readme.read_text(encoding="utf-8")
     named = re.findall(r"`(docs/[^`]+)`", text)
 

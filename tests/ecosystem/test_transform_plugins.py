@@ -57,7 +57,8 @@ def run(installed: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_its_transforms_are_imported_made_completed_and_suggested_by_name(installed):
+def test_transforms_of_a_plugin_are_found_by_name(installed):
+    """A plugin's transforms are imported, made, completed, and suggested by name."""
     code = """
 import sys, steppe.transforms
 from steppe.transforms import make_transform

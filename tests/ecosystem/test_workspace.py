@@ -51,7 +51,8 @@ def test_the_core_has_an_extra_for_each_package(package: Package):
 
 
 @named
-def test_a_package_is_described_typed_and_for_the_pythons_of_the_core(package: Package):
+def test_a_package_declares_description_types_and_pythons(package: Package):
+    """A package is described, typed, and for the Python versions of the core."""
     project = package.pyproject["project"]
 
     assert project["description"]
@@ -60,7 +61,7 @@ def test_a_package_is_described_typed_and_for_the_pythons_of_the_core(package: P
     assert project["requires-python"].startswith(">=3.1")
 
 
-def test_every_wheel_tells_type_checkers_that_its_package_has_types(tmp_path):
+def test_every_wheel_has_a_py_typed_marker(tmp_path):
     build = [sys.executable, str(ROOT / "tools/build_packages.py"), str(tmp_path)]
     subprocess.run([*build, *(str(package.path) for package in PACKAGES)], check=True, timeout=CHILD)
 
@@ -77,7 +78,7 @@ def marked(wheel: zipfile.ZipFile) -> bool:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_matrix_rows_are_within_the_ranges_that_the_package_declares(package: Package):
+def test_matrix_rows_are_within_the_declared_ranges(package: Package):
     declared = {requirement.name: requirement.specifier for requirement in package.requirements}
     outside = []
     for row in rows(package):
@@ -102,7 +103,8 @@ def test_each_plugin_with_rows_has_some_for_every_submission():
     assert all(chosen.values())
 
 
-def test_the_core_is_tested_with_both_ends_of_its_range_of_tensordict():
+def test_the_core_is_tested_with_both_ends_of_tensordict():
+    """The matrix has the lowest and the usual version of tensordict."""
     core = PACKAGES[0]
     specifier = next(each.specifier for each in core.requirements if each.name == "tensordict")
     lowest = next(Version(pin.version) for pin in specifier if pin.operator == ">=")
@@ -136,7 +138,8 @@ def test_the_readme_lists_every_plugin():
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
-def test_the_line_that_installs_from_a_clone_names_all_that_its_packages_require(page: str):
+def test_the_install_line_of_a_clone_names_all_requirements(page: str):
+    """The line that installs from a clone names all packages that its packages require."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if "install" in line and "packages/core" in line]
     folders = {ROOT / folder for folder in re.findall(r"packages/[\w/-]+", line)}
@@ -170,7 +173,7 @@ def test_each_session_runs_on_each_change_or_in_a_workflow():
     assert sessions - words == {"demo", "sync"}
 
 
-def test_texts_name_only_extras_and_packages_that_can_be_installed():
+def test_texts_name_only_extras_and_packages_that_exist():
     names = {package.name for package in PACKAGES}
     extras = set(PACKAGES[0].extras)
     unknown = []

@@ -34,13 +34,16 @@ def test_a_typo_in_a_spec_of_an_environment_is_named():
         Misspelt().rollout(2)
 
 
-def test_a_typo_in_a_property_is_named_through_a_transformed_environment():
+def test_a_typo_in_a_property_is_named_by_a_transformed_env():
+    """A typo inside a property of the base is named through a transformed environment."""
     with pytest.raises(AttributeError, match="'Misspelt' object has no attribute 'nonsense'"):
         _ = TransformedEnv(Misspelt()).level
 
 
 @pytest.mark.parametrize("base", [SerialEnv, ParallelEnv])
-def test_a_typo_in_a_property_of_a_batch_is_not_looked_for_in_its_environments(base):
+def test_a_typo_in_a_batchs_property_is_not_asked_of_its_envs(base):
+    """A name that a batch's property lacks is not looked for in its environments."""
+
     class Batch(base):
         @property
         def start_value(self):
@@ -53,7 +56,9 @@ def test_a_typo_in_a_property_of_a_batch_is_not_looked_for_in_its_environments(b
                 _ = wrapper.start_value
 
 
-def test_a_property_of_a_wrapper_is_not_looked_for_in_what_it_wraps():
+def test_a_wrappers_property_is_not_looked_for_in_the_base():
+    """An error inside a property of a wrapper does not fall back to what it wraps."""
+
     class Wrapped(TransformedEnv):
         @property
         def start(self):
@@ -74,7 +79,9 @@ def test_what_is_not_there_is_still_not_there():
         _ = Plain().level
 
 
-def test_an_object_that_stands_for_another_finds_its_attributes_there():
+def test_find_elsewhere_supplies_missing_attributes():
+    """Errors inside a property and unknown names are reported for the object itself."""
+
     class Standing(Module):
         def find_elsewhere(self, name):
             return "found" if name == "level" else super().find_elsewhere(name)

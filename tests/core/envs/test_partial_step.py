@@ -51,7 +51,7 @@ def test_an_unlocked_environment_sees_the_chosen_rows_only():
     assert td["next", "count"].squeeze(-1).tolist() == [1, 0, 1]
 
 
-def test_rows_left_out_keep_their_values_and_get_a_reward_of_zero():
+def test_skipped_rows_keep_their_values_and_get_zero_reward():
     env = CountingEnv(batch_size=(3,), action="continuous")
     td = started(env)
     td["action"] = torch.ones(3, 2)

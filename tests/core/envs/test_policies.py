@@ -159,7 +159,8 @@ def test_the_random_policy_follows_the_shape_of_the_data():
     assert composite(TensorDict({}, [3]))["arm", "action"].shape == (3, 2)
 
 
-def test_the_random_policy_of_a_batched_spec_does_not_add_the_batch_again():
+def test_the_random_policy_of_a_batched_spec_keeps_its_shape():
+    """A random policy does not add the batch size to a spec that has it already."""
     env = CountingEnv(batch_size=(3,))
     policy = RandomPolicy(env.action_spec)
 
@@ -179,7 +180,8 @@ def test_the_random_policy_draws_from_its_generator():
     assert torch.equal(draw(), draw())
 
 
-def test_a_random_policy_without_actions_takes_those_of_its_first_environment():
+def test_a_random_policy_takes_the_spec_of_its_first_env():
+    """A random policy without a spec takes the actions of its first environment."""
     policy = RandomPolicy()
     with pytest.raises(PolicyError, match="has no action spec"):
         policy(TensorDict())
@@ -191,7 +193,7 @@ def test_a_random_policy_without_actions_takes_those_of_its_first_environment():
 
 @pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="errors of older Pythons take no notes")
-def test_what_a_policy_raises_says_what_it_was_called_with_and_misses(make):
+def test_an_error_of_a_policy_names_its_input_and_missing_keys(make):
     policy = TensorDictModule(torch.nn.Linear(1, 3), in_keys=["observatoin"], out_keys=["action"])
 
     with pytest.raises(KeyError) as caught:

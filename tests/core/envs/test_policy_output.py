@@ -45,7 +45,8 @@ def tracked(env):
 @pytest.mark.parametrize("policy", [second, not_in_place()], ids=["function", "module"])
 @pytest.mark.parametrize("ends", [{}, {"break_when_any_done": False}, {"break_when_all_done": True}], ids=str)
 @pytest.mark.parametrize("wrap", [lambda env: env, tracked], ids=["bare", "transformed"])
-def test_a_rollout_holds_the_same_data_as_with_a_policy_that_writes_in_place(make, policy, ends, wrap):
+def test_the_form_of_a_policys_output_does_not_change_rollouts(make, policy, ends, wrap):
+    """A rollout holds the same data as with a policy that writes in place."""
     with wrap(make()) as env:
         expected = env.rollout(6, second_in_place, **ends)
         data = env.rollout(6, policy, **ends)
@@ -85,7 +86,8 @@ def test_a_policy_that_returns_nothing_is_refused(make):
         make().rollout(2, lambda td: None)
 
 
-def test_data_goes_to_the_policys_device_and_its_output_comes_back():
+def test_the_policys_device_gets_data_and_returns_output():
+    """With auto_cast_to_device, data goes to the policy's device and its output back."""
     net = TensorDictModule(torch.nn.Linear(1, 2), in_keys=["observation"], out_keys=["action"], inplace=False)
 
     data = tracked(CountingEnv(action="continuous")).rollout(3, net, auto_cast_to_device=True)

@@ -106,7 +106,7 @@ def test_a_mask_must_be_bool():
         env.reset(env.reset().set("_reset", torch.ones(2, 1)))
 
 
-def test_rows_that_are_not_reset_keep_entries_the_environment_knows_nothing_of():
+def test_rows_that_are_not_reset_keep_undeclared_entries():
     env = CountingEnv(batch_size=(2,))
     td = env.reset().set("mine", torch.ones(2)).set("_reset", mask([True], [False]))
 
@@ -139,7 +139,8 @@ def test_the_root_done_prevails():
         td = root
 
 
-def test_no_reset_is_asked_for_where_only_a_group_below_the_root_has_ended():
+def test_a_done_group_below_the_root_asks_for_no_reset():
+    """any_done is false while only a group below the root has ended."""
     env = NestedResetEnv(1, spread=2)
     td = env.step_mdp(env.rand_step(env.reset()))
 
@@ -236,7 +237,7 @@ def test_env_info_with_other_keys_or_shapes_is_refused():
         lambda: SerialEnv(2, ArrayCountingEnv),
     ],
 )
-def test_env_info_for_an_environment_that_declares_none_says_how_to_declare_it(make):
+def test_env_info_without_a_spec_says_how_to_declare_one(make):
     env = make()
     text = (
         r"takes no env_info, and was given \['start'\].*self.env_info_spec = "
@@ -301,7 +302,8 @@ def test_a_state_to_begin_at_has_to_be_given():
         StatelessCountingEnv().reset(set_state=True)
 
 
-def test_transforms_and_batches_begin_at_a_state_where_their_environments_do():
+def test_transforms_and_batches_begin_at_a_given_state():
+    """Batches and transformed environments support set_state if all their bases do."""
     env = TransformedEnv(SerialEnv(2, lambda: TransformedEnv(StatelessCountingEnv(9), StepCounter())), RewardSum())
 
     assert env.supports_set_state
@@ -414,7 +416,8 @@ RESTORABLE = {
 
 @pytest.mark.parametrize("wrap", RESTORABLE.values(), ids=RESTORABLE.keys())
 @pytest.mark.parametrize("make", [Restorable, Told])
-def test_an_episode_that_follows_another_begins_anew_and_not_at_its_last_state(wrap, make):
+def test_an_automatic_reset_ignores_the_last_state(wrap, make):
+    """An episode that follows another begins anew, and not at the last state."""
     with wrap(make) as env:
         data = env.rollout(7, break_when_any_done=False)
         for row in data["x"].reshape(-1, 7):
@@ -428,7 +431,7 @@ def test_an_episode_that_follows_another_begins_anew_and_not_at_its_last_state(w
 
 
 @pytest.mark.parametrize("wrap", RESTORABLE.values(), ids=RESTORABLE.keys())
-def test_a_reset_that_is_asked_for_shows_the_environment_all_of_its_data(wrap):
+def test_an_explicit_reset_passes_all_data_to_the_environment(wrap):
     with wrap(Restorable) as env:
         root = env.reset()
         root["x"] = torch.full_like(root["x"], 2)
@@ -445,7 +448,8 @@ def test_a_collector_begins_anew_too():
         assert data["x"].max() == 2
 
 
-def test_a_smaller_observation_after_a_reset_is_not_repeated_to_the_size_of_the_last():
+def test_a_smaller_observation_after_a_reset_is_not_expanded():
+    """A reset may return fewer elements than the last step; they are not repeated."""
     env = DynamicSpecEnv(3)
     td = env.reset()
 
@@ -456,7 +460,8 @@ def test_a_smaller_observation_after_a_reset_is_not_repeated_to_the_size_of_the_
 
 
 @pytest.mark.parametrize("kind", [ArrayCountingEnv, CountingEnv])
-def test_an_episode_that_follows_another_begins_where_env_info_said(kind):
+def test_an_automatic_reset_repeats_the_env_info(kind):
+    """An episode that follows another begins where env_info of the last reset said."""
     env = kind(2, env_info=True)
     td = env.reset(env_info={"start": torch.tensor([5])})
 

@@ -149,7 +149,7 @@ def test_truncated_keys_are_added_at_each_level():
     env.check_env_specs()
 
 
-def test_rollouts_one_after_another_are_those_of_a_new_environment():
+def test_later_rollouts_equal_those_of_a_new_environment():
     again = ArrayCountingEnv(3)
     kept = [again.rollout(4, break_when_any_done=False), again.rollout(2), again.rollout(5, break_when_any_done=False)]
 
@@ -158,7 +158,7 @@ def test_rollouts_one_after_another_are_those_of_a_new_environment():
         assert (data == new).all()
 
 
-def test_a_rollout_that_raised_leaves_nothing_behind_for_the_next_one():
+def test_a_failed_rollout_does_not_change_the_next_one():
     env = ArrayCountingEnv(5)
 
     def fails(td):
@@ -172,7 +172,8 @@ def test_a_rollout_that_raised_leaves_nothing_behind_for_the_next_one():
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_a_step_into_that_is_assigned_is_the_one_that_is_called_from_then_on(counted):
+def test_an_assigned_step_into_is_called_from_then_on(counted):
+    """Assigning or deleting step_into takes effect at the next step."""
     base = ArrayCountingEnv(3)
     env = TransformedEnv(base, StepCounter()) if counted else base
     env.rollout(2)

@@ -80,7 +80,8 @@ def test_groups_keep_their_dimensions():
     assert data["agents"].batch_size[:2] == (3, 4)
 
 
-def test_frames_that_a_callback_changes_later_are_not_the_rollouts():
+def test_a_callback_does_not_change_the_frames_of_a_rollout():
+    """Frames that a callback changes are not those that the rollout returns."""
     env = CountingEnv()
     data = env.rollout(3, callback=lambda env, td: td.set("observation", torch.full((1,), 9.0)))
 
@@ -156,7 +157,8 @@ class OtherAtReset(CountingEnv):
 
 @pytest.mark.parametrize("others", [{0}, {1}, {0, 1, 2}])
 @pytest.mark.parametrize(("other", "usual"), [(2, 1), (1, 2)])
-def test_the_first_data_of_an_episode_may_be_of_another_size_than_all_that_follows(others, other, usual):
+def test_observations_of_resets_may_differ_in_size(others, other, usual):
+    """The first data of an episode may be of another size than all that follows."""
     env = OtherAtReset(others, other=other, usual=usual, max_steps=10)
     data = env.rollout(25, break_when_any_done=False)
 

@@ -204,7 +204,8 @@ def test_the_first_real_step_is_still_checked_afterwards():
         env.reset()
 
 
-def test_it_reports_the_dtypes_that_an_environment_returns_and_not_those_it_hands_on():
+def test_it_reports_the_dtypes_that_the_environment_returns():
+    """The check names the environment's dtype, although steps convert data to the specs."""
     env = Wrong(lambda td: td.set("observation", td["observation"].double()))
     assert env.rollout(2)["observation"].dtype is torch.float32
 
@@ -236,7 +237,7 @@ def test_the_method_is_the_function():
         Wrong(lambda td: td.exclude("noise")).check_env_specs()
 
 
-def test_a_spec_of_another_domain_than_the_data_is_named_with_its_range():
+def test_a_value_outside_of_the_spec_is_named_with_the_range():
     env = CountingEnv(10)
     env.observation_spec = Composite(observation=Bounded(0.0, 2.0, shape=(1,)))
 

@@ -24,7 +24,8 @@ def test_several_leaves_or_another_key_read_as_the_composite():
     assert isinstance(NestedCountingEnv().reward_spec, Composite)
 
 
-def test_the_done_spec_gets_done_and_terminated_and_truncated_only_where_given():
+def test_the_done_spec_is_completed_with_done_and_terminated():
+    """The done spec has truncated only if it is given."""
     env = Bare()
     env.done_spec = Composite(terminated=Binary(1, dtype=torch.bool))
     assert env.done_keys == ["done", "terminated"]
@@ -39,7 +40,7 @@ def test_without_a_done_spec_all_three_entries_are_at_the_root():
 
 
 @pytest.mark.parametrize("kind", ["action", "reward"])
-def test_a_shape_that_does_not_start_with_the_batch_size_is_refused(kind):
+def test_a_shape_must_start_with_the_batch_size(kind):
     env = Bare(batch_size=(4,))
 
     with pytest.raises(SpecError, match=r"\(4,\)"):

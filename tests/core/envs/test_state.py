@@ -42,7 +42,7 @@ def test_a_spec_assigned_to_a_copy_is_the_copy_s(duplicate):
 
 @pytest.mark.parametrize("duplicate", COPIES, ids=NAMES)
 @pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv, transformed])
-def test_random_actions_of_a_copy_go_on_where_those_of_the_original_are(make, duplicate):
+def test_a_copy_continues_the_random_actions_of_its_original(make, duplicate):
     env = make()
     env.set_seed(3)
     env.rand_action()

@@ -114,7 +114,8 @@ def test_an_unlocked_environment_with_a_batch_takes_that_one():
         env.reset(TensorDict({}, [3]))
 
 
-def test_entries_of_next_that_the_environment_does_not_write_are_kept():
+def test_unwritten_entries_of_next_are_kept():
+    """A step keeps the entries of next that the environment does not write."""
     env = CountingEnv()
     td = env.rand_action(env.reset())
     td["next"] = TensorDict({"hidden": torch.ones(3), "observation": torch.full((1,), 7.0)})
@@ -162,7 +163,8 @@ def test_completed_done_entries_are_tensors_of_their_own():
     assert found["terminated"].item()
 
 
-def test_a_reward_of_as_many_elements_takes_the_shape_of_its_spec():
+def test_a_reward_is_reshaped_to_its_spec():
+    """A reward of as many elements as its spec takes the shape of the spec."""
     assert outcome(reward=torch.tensor(2.0))["reward"].shape == (1,)
 
 
@@ -217,7 +219,9 @@ def test_a_reset_may_return_a_done_entry_without_dimensions():
     assert data["done"].shape == data["next", "done"].shape == (3, 1)
 
 
-def test_whole_numbers_keep_their_dtype_where_a_cast_could_lose_something():
+def test_whole_numbers_are_cast_only_without_loss():
+    """A dtype that could lose values in the cast to the spec is refused."""
+
     class Counts(Given):
         def __init__(self, dtype):
             super().__init__({"observation": torch.zeros(2, dtype=dtype), "reward": torch.zeros(1)})
@@ -229,7 +233,8 @@ def test_whole_numbers_keep_their_dtype_where_a_cast_could_lose_something():
             Counts(dtype).rand_step()
 
 
-def test_what_a_step_returns_without_a_spec_is_no_part_of_the_next_root():
+def test_undeclared_results_stay_out_of_the_next_root():
+    """An entry without a spec is in the data of a step, and not in the next root."""
     env = Given({"observation": torch.zeros(2), "reward": torch.zeros(1), "extra": torch.ones(3)})
     data = env.rollout(3)
 
@@ -279,7 +284,8 @@ def test_a_batch_of_one_keeps_its_dimension():
 
 
 @pytest.mark.parametrize("action", [1, None, torch.tensor([0, 1])])
-def test_an_action_alone_as_in_gymnasium_is_refused_with_the_line_to_write(action):
+def test_an_action_without_a_tensordict_is_refused(action):
+    """The error for an action alone, as in gymnasium, shows the line to write."""
     for env in (CountingEnv(), CountingEnv(batch_size=(2,)), ArrayCountingEnv()):
         for what in (env.step, env.step_and_maybe_reset):
             with pytest.raises(SpecError, match=r"takes a TensorDict with the action, found .*td\['action'\] = action"):

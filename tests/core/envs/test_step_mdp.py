@@ -47,7 +47,8 @@ def test_next_becomes_the_root():
     assert td["next", "observation"].item() == 1
 
 
-def test_entries_that_come_and_go_between_steps_are_kept_in_each_root_that_they_are_in():
+def test_step_mdp_keeps_entries_that_come_and_go():
+    """Each root has the additional entries of its own step."""
     env = CountingEnv(max_steps=9)
     td = env.reset()
     found = []
@@ -68,7 +69,8 @@ def test_entries_that_come_and_go_between_steps_are_kept_in_each_root_that_they_
     assert found == [set(), {"hidden"}, set(), {"hidden", "note"}, {"note"}, {"hidden", "note"}]
 
 
-def test_entries_of_a_group_are_kept_and_written_without_the_step_before_seeing_it():
+def test_step_mdp_copies_groups():
+    """Entries written into a group of the root do not change the step before it."""
     group = TensorDict({"observation": torch.zeros(2, 1), "action": torch.ones(2), "hidden": torch.ones(2)}, [2])
     after = TensorDict(
         {"observation": torch.ones(2, 1), "reward": torch.ones(2, 1), "inner": {"x": torch.ones(2)}}, [2]
@@ -161,7 +163,7 @@ class Captioned(CountingEnv):
 
 
 @pytest.mark.parametrize("make", [Captioned, lambda: SerialEnv(2, Captioned)])
-def test_the_last_observation_in_a_tensorclass_outlives_the_reset(make):
+def test_the_last_tensorclass_observation_outlives_the_reset(make):
     rollout = make().rollout(4, break_when_any_done=False)
     assert type(rollout["next", "seen"]) is Seen
     first = rollout if rollout.ndim == 1 else rollout[0]
@@ -187,7 +189,8 @@ def test_rows_that_have_ended_get_a_mask():
     assert data["_reset"].squeeze(-1).tolist() == [True, False]
 
 
-def test_where_nothing_has_ended_there_is_no_mask_unless_asked_for():
+def test_no_reset_mask_is_written_if_nothing_has_ended():
+    """With write_full_false, a mask is written nevertheless."""
     data = TensorDict({"done": ended(False, False)}, [2])
 
     assert not terminated_or_truncated(data)
@@ -313,7 +316,7 @@ def test_the_next_root_of_a_lazy_stack_can_be_written(lock):
 
 
 @pytest.mark.parametrize("lock", [False, True])
-def test_environments_of_unequal_rows_step_on_from_data_that_is_locked(lock):
+def test_environments_of_unequal_rows_step_from_locked_data(lock):
     env = HeterogeneousCountingEnv()
     td = env.rand_step(env.reset())
     root = env.step_mdp(td.lock_() if lock else td)

@@ -61,7 +61,9 @@ def test_such_an_environment_passes_its_check(rewards):
     check_env_specs(TransformedEnv(Bare(rewards), StepCounter()))
 
 
-def test_random_numbers_are_the_same_whether_somebody_had_to_look_or_not():
+def test_declaring_a_reward_does_not_change_random_numbers():
+    """The look for an undeclared reward does not change the random numbers."""
+
     def first(declares):
         torch.manual_seed(0)
         with SerialEnv(2, lambda: Bare(True, declares)) as env:

@@ -93,7 +93,8 @@ def test_a_reward_that_is_never_written_is_named():
     assert "'reward' is not written by step_into: write out['reward'][0] = value each time" in text
 
 
-def test_a_byte_that_holds_what_was_there_by_chance_is_not_taken_for_unwritten():
+def test_a_byte_equal_to_the_fill_value_counts_as_written():
+    """A byte that equals what was there by chance is not taken for unwritten."""
     check_env_specs(ArrayCountingEnv(300, pixels=(84, 84)), steps=1)
 
 
@@ -178,7 +179,9 @@ def test_a_cast_that_loses_nothing_but_precision_passes(spec, value):
     check_env_specs(Grid(spec, write))
 
 
-def test_what_an_environment_does_to_arrays_of_its_own_is_its_business():
+def test_an_environment_may_write_into_its_own_arrays():
+    """The check of rows leaves alone what an environment does to copies."""
+
     def write(out, where):
         mine = out["grid"].copy()
         mine[...] = 0.5
@@ -205,7 +208,7 @@ def updated(out, where):
 
 
 @pytest.mark.parametrize("write", [put, updated])
-def test_putting_an_array_in_place_of_the_row_is_an_error_whoever_steps(write):
+def test_replacing_a_row_by_another_array_is_an_error(write):
     expected = r"out\['grid'\] = value replaces the row by another array.*Write into the row: out\['grid'\]\["
     for use in (check_env_specs, lambda env: env.reset(), lambda env: env.rollout(2)):
         with pytest.raises(SpecError, match=expected):
@@ -263,7 +266,7 @@ def test_a_key_that_no_spec_has_comes_with_those_that_there_are():
         ((np.zeros(2, bool), np.zeros(2, bool)), "an array of several"),
     ],
 )
-def test_step_into_that_does_not_return_two_flags_says_so_whoever_steps(flags, found):
+def test_step_into_must_return_two_bools(flags, found):
     text = rf"Grid.step_into must return two bools, terminated and truncated, found {found}.*return terminated, False"
     for use in (check_env_specs, lambda env: env.rollout(2), lambda env: env.rand_step(env.reset())):
         with pytest.raises(SpecError, match=text):
@@ -409,7 +412,9 @@ def test_other_arguments_than_those_of_the_methods_are_named():
             use(NoOut())
 
 
-def test_a_typeerror_about_arguments_inside_a_method_arrives_as_it_was_raised():
+def test_a_typeerror_inside_a_method_is_raised_unchanged():
+    """A TypeError about arguments that a method raises itself is not reworded."""
+
     def write(out, where):
         len()
 

@@ -41,7 +41,8 @@ def text_of(kind, call, *args):
     ],
     ids=["None", "a dict's KeyError", "a KeyError of its own"],
 )
-def test_an_unknown_name_comes_with_suggestions_however_the_plugin_says_it(acme, make):
+def test_an_unknown_name_comes_with_suggestions(acme, make):
+    """The error is the same however the plugin reports an unknown name."""
     acme(make, NAMES.format("['Walk', 'Run']"))
 
     expected = f"{SUBJECT} has no environment 'Wolk'. Did you mean 'Walk'? 'steppe envs acme' lists all 2."
@@ -56,7 +57,8 @@ def test_the_plugins_own_error_is_the_cause(acme):
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_a_keyerror_about_something_else_arrives_as_it_was_raised(acme):
+def test_an_unrelated_keyerror_is_raised_unchanged(acme):
+    """A KeyError about something else than the name of an environment is not reworded."""
     acme(MAKE.format("kwargs['terrain']"), NAMES.format("['Walk']"))
 
     for name in ("Walk", "Wolk"):
@@ -64,20 +66,21 @@ def test_a_keyerror_about_something_else_arrives_as_it_was_raised(acme):
             make_env(f"acme:{name}")
 
 
-def test_a_keyerror_about_a_name_that_is_listed_arrives_as_it_was_raised(acme):
+def test_a_keyerror_for_a_listed_name_is_raised_unchanged(acme):
     acme(MAKE.format("{}[name]"), NAMES.format("['Walk']"))
 
     assert text_of(KeyError, make_env, "acme:Walk") == "'Walk'"
 
 
-def test_none_for_a_name_that_is_listed_is_a_mistake_of_the_plugin(acme):
+def test_none_for_a_listed_name_is_an_error_of_the_plugin(acme):
     acme(MAKE.format("None"), NAMES.format("['Walk']"))
 
     expected = f"{SUBJECT} made no environment for 'Walk': steppe_make_env returned None. Write: return env"
     assert text_of(errors.PluginError, make_env, "acme:Walk") == expected
 
 
-def test_a_list_of_names_that_is_wrong_does_not_hide_what_was_asked(acme):
+def test_a_wrong_list_of_names_does_not_hide_the_error(acme):
+    """If the plugin's list of names is wrong, the KeyError still says what was asked."""
     acme(MAKE.format("{}[name]"), NAMES.format("3"))
 
     assert text_of(KeyError, make_env, "acme:Walk") == "'Walk'"
@@ -105,7 +108,7 @@ def test_a_class_instead_of_an_environment_is_refused(acme):
     assert "made a type for 'Walk', which is no environment" in text_of(errors.PluginError, make_env, "acme:Walk")
 
 
-def test_what_a_registered_function_makes_is_held_against_the_same(acme):
+def test_results_of_registered_functions_are_validated(acme):
     register_env("toy", lambda name: 3)
     register_env("toy:Nothing", lambda: None)
 
@@ -167,7 +170,8 @@ def test_a_library_that_is_no_libraryinfo_says_what_to_write(acme, library, foun
     )
 
 
-def test_a_wrong_library_and_list_do_not_hide_that_a_name_is_wrong(acme):
+def test_a_wrong_library_does_not_hide_a_wrong_name(acme):
+    """A plugin whose library does not fit still reports a wrong name."""
     acme(
         "@hookimpl\ndef steppe_make_env(name, kwargs):\n"
         "    from steppe.registry import env_not_found\n    raise env_not_found('acme', name)\n",

@@ -95,7 +95,7 @@ def test_a_known_class_says_what_to_install(kind):
     )
 
 
-def test_an_unknown_class_is_an_attribute_error_with_a_suggestion(kind, own):
+def test_an_unknown_class_is_an_error_with_a_suggestion(kind, own):
     assert text_of(AttributeError, kind.find, "OwnLoger") == (
         f"module '{kind.module}' has no attribute 'OwnLoger'. Did you mean 'OwnLogger'?"
     )
@@ -164,7 +164,8 @@ def test_a_private_name_is_an_attribute_error_without_a_search(registry):
         find_transform("__wrapped__")
 
 
-def test_hiding_the_namespace_of_a_package_hides_its_transforms_too(registry, fake_dist, monkeypatch):
+def test_hiding_a_namespace_hides_its_packages_transforms(registry, fake_dist, monkeypatch):
+    """Hiding all namespaces of a package hides its transforms, too."""
     fake_dist(
         "steppe-acme",
         envs={"acme": "fake_acme"},
@@ -208,7 +209,7 @@ def paper(registry, fake_dist):
 
 
 @pytest.mark.parametrize("name", ["paper", "PaperLogger", "paperlogger", "PAPER"])
-def test_make_logger_takes_the_class_name_or_what_stands_before_logger_in_it(paper, name):
+def test_make_logger_takes_the_class_name_with_or_without_logger(paper, name):
     made = steppe.loggers.make_logger(name, "run", log_dir="here")
 
     assert (type(made).__name__, made.given) == ("PaperLogger", ("run", "here"))

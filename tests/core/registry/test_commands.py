@@ -56,7 +56,8 @@ def test_a_command_that_cannot_be_had_says_why(sketch, name, text):
     assert str(caught.value).startswith(text)
 
 
-def test_two_packages_with_one_command_are_a_conflict_for_it_alone(sketch, fake_dist):
+def test_two_packages_with_one_command_conflict_only_there(sketch, fake_dist):
+    """Other commands of the two packages still work."""
     fake_dist("other", "1.0", entry_points={"steppe.commands": {"half": "other_half"}})
     with pytest.raises(errors.PluginConflict, match="Two packages provide the command 'half'"):
         current().find_command("half")

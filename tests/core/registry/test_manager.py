@@ -145,7 +145,7 @@ def test_two_threads_import_a_plugin_once(registry, fake_dist):
         del sys.modules["builtins"].steppe_imports
 
 
-def test_a_plugin_that_is_being_imported_does_not_hold_up_another(gym, fake_dist):
+def test_a_slow_plugin_import_does_not_block_other_plugins(gym, fake_dist):
     source = "import threading, builtins\nbuiltins.steppe_gate[0].set()\nassert builtins.steppe_gate[1].wait(60)\n"
     fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim.py": f"{source}{ANY_ENV}    return name\n"})
     builtins = sys.modules["builtins"]

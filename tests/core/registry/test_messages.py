@@ -69,7 +69,8 @@ def test_unknown_namespace(gym, vmas):
     assert text_of(errors.PluginNotFound, "gmy:Pendulum-v1") == expected
 
 
-def test_a_word_that_is_only_a_little_like_a_known_package_is_not_taken_for_it(gym):
+def test_only_similar_words_suggest_a_known_package(gym):
+    """A word that is only a little like a known package is not taken for it."""
     assert "Did you mean" not in text_of(errors.PluginNotFound, "vomis:a")
     assert "Did you mean 'vmas:a'?" in text_of(errors.PluginNotFound, "vmass:a")
 
@@ -288,7 +289,7 @@ def test_the_traceback_of_a_broken_plugin_shows_its_own_line(acme):
     assert "acme_sim/plugin.py" in "".join(traceback.format_exception(None, caught.value, caught.value.__traceback__))
 
 
-def test_a_planned_plugin_is_named_as_planned_and_not_as_installable(gym):
+def test_a_planned_plugin_is_not_called_installable(gym):
     expected = (
         "No installed plugin provides 'lunar:' (asked for 'lunar:Rover'). It is planned as steppe-lunar, which is not "
         "published yet. Installed namespaces: gym."

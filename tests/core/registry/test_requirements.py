@@ -43,7 +43,7 @@ def test_an_alternative_of_two_packages_stays_together():
     assert choices == (Alternative("acme-sim[two]", ("a", "b")), Alternative("acme-sim[one]", ("c",)))
 
 
-def test_an_alternative_without_an_extra_of_its_own_is_installed_by_name():
+def test_an_alternative_without_an_extra_is_installed_by_name():
     _, choices = split("acme-sim", ["a>=1; extra == 'any-of'"], extras=["any-of"])
     assert choices == (Alternative("a>=1", ("a>=1",)),)
 

@@ -91,7 +91,7 @@ def test_a_function_that_cannot_travel_fails_for_its_name_only(registry, worker)
         child.make("stuck:a", {})
 
 
-def test_worker_setup_is_called_once_before_the_first_environment(gym, worker):
+def test_worker_setup_runs_once_before_the_first_environment(gym, worker):
     child = worker(index=5)
     child.make("gym:Pendulum-v1", {})
     child.make("gym:Pendulum-v1", {})

@@ -434,7 +434,8 @@ def test_a_dtype_reaches_all_entries() -> None:
     assert spec.to(torch.float32) is spec
 
 
-def test_nested_composites_and_text_get_the_batch_size_of_their_parent() -> None:
+def test_nested_specs_get_the_batch_size_of_their_parent() -> None:
+    """Nested composites and text are expanded to the batch size of their parent."""
     for batched in (False, True):
         lead = (2,) if batched else ()
         inner = Composite(seen=Unbounded((*lead, 3)), deeper=Composite(flag=Binary(1, (*lead, 1))), text=NonTensor())

@@ -294,7 +294,7 @@ def test_all_public_names_have_docstrings() -> None:
                 assert function.__doc__, f"{name}.{method}"
 
 
-def test_what_a_torch_function_does_with_a_spec_can_be_registered() -> None:
+def test_a_torch_function_of_a_spec_can_be_registered() -> None:
     class Mine(Unbounded):
         """A spec of one's own."""
 

@@ -53,7 +53,8 @@ def test_a_mask_can_be_set_and_removed() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda m: Categorical(3, (2,), mask=m), lambda m: OneHot(3, (2, 3), mask=m)])
-def test_masks_may_be_lists_of_zeros_and_ones_in_any_number_of_dimensions(make) -> None:
+def test_a_mask_may_be_a_list_of_numbers_of_any_dimensions(make) -> None:
+    """Masks may be lists or arrays of zeros and ones in any number of dimensions."""
     expected = make(torch.tensor([True, False, True]))
     for mask in ([True, False, True], [1, 0, 1], torch.tensor([[[1.0, 0.0, 1.0]]]), np.array([1, 0, 1])):
         assert make(mask) == expected

@@ -69,7 +69,8 @@ def test_an_edit_is_in_what_is_made_of_the_spec() -> None:
     assert spec[::-1].low.tolist() == [-4, -1, -1]
 
 
-def test_a_spec_is_given_another_shape_and_dtype_through_its_bounds() -> None:
+def test_a_spec_takes_the_shape_and_dtype_of_new_bounds() -> None:
+    """New bounds first need spec.shape to be set, as the error says."""
     spec = Bounded(0, 255, (84, 84, 3), dtype=torch.uint8)
     spec.space.low = torch.zeros(3, 8, 8)
     spec.space.high = torch.ones(3, 8, 8)
@@ -225,7 +226,8 @@ def test_edits_of_a_group_in_a_stack_reach_every_part(equal) -> None:
     assert spec["n"] == Composite(new=Unbounded((2, 2)), shape=(2, 2)) == spec["n"]
 
 
-def test_what_stays_of_a_stack_is_equal_to_what_it_would_be_made_of() -> None:
+def test_a_stack_equals_the_spec_it_could_be_merged_into() -> None:
+    """After unequal entries are deleted, a stack equals the plain spec."""
     spec = torch.stack([Composite(a=Unbounded(()), b=Bounded(0, i + 1, ())) for i in range(2)])
     assert spec != Composite(a=Unbounded((2,)), shape=(2,))
     del spec["b"]

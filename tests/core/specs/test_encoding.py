@@ -56,7 +56,7 @@ def test_one_hot_rows_are_encoded_as_they_are(make) -> None:
     assert MultiOneHot([2, 2]).encode(make([0, 1, 1, 0])).int().tolist() == [0, 1, 1, 0]
 
 
-def test_numbers_inside_a_composite_are_encoded_as_their_categories() -> None:
+def test_a_composite_encodes_numbers_as_their_categories() -> None:
     spec = Composite(move=OneHot(4), turns=MultiOneHot([2, 3]))
     encoded = spec.encode({"move": 2, "turns": [1, 2]})
     assert encoded["move"].int().tolist() == [0, 0, 1, 0]
@@ -101,7 +101,8 @@ def test_a_list_of_one_datum_is_that_datum() -> None:
 
 
 @pytest.mark.parametrize("spec", [Bounded(0, 1, (2,)), Categorical(3, (2,)), Composite(a=Bounded(0, 1, (2,)))])
-def test_values_are_held_against_the_domain_where_the_environment_says_so(monkeypatch, spec) -> None:
+def test_values_are_validated_if_checks_are_switched_on(monkeypatch, spec) -> None:
+    """encode and to_numpy validate values if the environment variable says so."""
     wrong = {"a": [0, 9]} if isinstance(spec, Composite) else [0, 9]
     encoded = spec.encode(wrong)
     spec.to_numpy(encoded)

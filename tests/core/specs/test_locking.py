@@ -55,7 +55,8 @@ def test_a_part_of_a_locked_spec_can_not_be_unlocked(spec: Composite) -> None:
     spec["n", "m", "c"] = Unbounded((2, 1))
 
 
-def test_a_spec_whose_part_another_locked_spec_holds_can_not_be_unlocked(spec: Composite) -> None:
+def test_a_spec_shared_with_a_locked_one_cannot_be_unlocked(spec: Composite) -> None:
+    """A spec cannot be unlocked while another locked spec holds a part of it."""
     other = Composite({"shared": spec["n"]}, shape=(2,)).lock_()
     for whole in (spec, other):
         with pytest.raises(StateError, match="holds a Composite that is also part of a locked spec"):
@@ -109,7 +110,8 @@ def test_stacks_lock_their_parts(spec: Composite) -> None:
         stacked["x"] = None
 
 
-def test_nested_specs_that_were_left_unlocked_are_set_through_their_parent():
+def test_an_unlocked_child_is_set_through_its_locked_parent():
+    """After lock_(recurse=False), entries of nested specs are set through the parent."""
     spec = Composite(a=Composite(b=Unbounded((1,))), c=Unbounded((1,)))
     spec.lock_(recurse=False)
 

@@ -80,7 +80,8 @@ def test_registers_are_taken_and_have_no_effect() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda *s: OneHot(7, (*s, 7)), lambda *s: MultiOneHot([3, 4], (*s, 7))])
-def test_an_index_is_about_the_rows_where_it_would_reach_into_the_categories(make) -> None:
+def test_an_index_never_reaches_into_the_categories(make) -> None:
+    """Indices count the dimensions of rows, and the categories stay whole."""
     spec = make(5, 3)
     assert spec[..., 0] == make(5)
     assert spec[..., :2] == make(5, 2)

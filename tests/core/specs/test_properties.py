@@ -147,7 +147,7 @@ def test_copies_are_equal_and_independent(spec: Spec) -> None:
 
 
 @given(spec=specs)
-def test_a_spec_differs_from_its_expansion_and_from_another_class(spec: Spec) -> None:
+def test_a_spec_differs_from_its_expansion_and_other_classes(spec: Spec) -> None:
     assert spec != spec.expand(2, *spec.shape)
     assert spec != "spec"
     assert spec.unsqueeze(0).squeeze(0) == spec

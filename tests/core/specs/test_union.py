@@ -8,7 +8,8 @@ from steppe.specs import SPEC_KINDS, Binary, Composite, StackedComposite, Unboun
 from steppe_testing import CountingEnv
 
 
-def test_groups_that_several_specs_have_are_joined_and_leaves_are_those_of_the_last():
+def test_union_joins_groups_and_takes_the_last_leaves():
+    """Groups of several specs are joined, and leaves are those of the last spec."""
     first = Composite(a=Unbounded((2, 3)), group=Composite(x=Unbounded((2, 1)), shape=(2,)), shape=(2,))
     second = Composite(a=Binary(2, shape=(2, 2)), group=Composite(y=Binary(1, shape=(2, 1)), shape=(2,)), shape=(2,))
 
@@ -32,7 +33,7 @@ def test_groups_of_unlike_agents_are_joined_too():
     assert both["agents"].shape == (2,)
 
 
-def test_entries_of_some_rows_of_a_stack_stay_those_of_these_rows():
+def test_union_keeps_entries_in_their_rows_of_a_stack():
     def rows(*names):
         return StackedComposite(*(Composite({name: Unbounded((1,))}) for name in names))
 

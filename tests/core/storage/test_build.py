@@ -35,7 +35,9 @@ def test_entries_are_those_of_the_tensordict_itself():
     assert torch.equal(td["a"], torch.zeros(2))
 
 
-def test_another_tensordict_is_refused_with_the_command_that_mends_it():
+def test_an_unsupported_tensordict_is_refused():
+    """The error for another tensordict shows the command that installs a fitting one."""
+
     class Other:
         def __init__(self, source, batch_size):
             self.data = source

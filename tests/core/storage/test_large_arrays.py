@@ -40,7 +40,7 @@ def test_memory_is_used_again_once_its_last_view_is_gone():
 
 
 @reused
-def test_memory_is_used_again_for_another_dtype_and_somewhat_less():
+def test_memory_is_reused_for_another_dtype_and_smaller_arrays():
     array = large_array((10 * LARGE,), BYTE)
     first = address(array)
     del array

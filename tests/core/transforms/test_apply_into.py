@@ -51,7 +51,8 @@ def test_results_of_rows_are_written_where_they_are_to_be():
     assert torch.equal(data["next", "twice"], data["next", "pixels"] * 2)
 
 
-def test_an_entry_that_is_replaced_is_not_written_while_it_is_read():
+def test_replacing_an_entry_does_not_write_what_is_still_read():
+    """A transform that replaces an entry reads and writes different memory."""
     env = TransformedEnv(frames(), Doubled(out_keys=["pixels"]))
     env.set_seed(0)
     found = env.rollout(4, break_when_any_done=False)["next", "pixels"]

@@ -177,7 +177,8 @@ def test_a_recurrent_state_survives_every_kind_of_step(make, kind, how):
     assert seen == ([[3.0 + t] * 3 for t in range(5)] if how == "all" else expected)
 
 
-def test_a_state_that_the_environment_computes_is_not_the_callers():
+def test_a_computed_state_replaces_that_of_the_last_step():
+    """A step starts from the state in the root and not from that under next."""
     with closing(SerialEnv(2, StatelessCountingEnv)) as env:
         td = env.step(env.rand_action(env.reset()))
         again = env.step(td.set("count", td["count"] + 10))
@@ -202,7 +203,8 @@ PLACES = SINGLE | IN_BATCHES
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
-def test_a_count_or_a_sum_that_the_caller_edits_in_the_root_goes_on_from_there(place, base):
+def test_an_edited_count_or_sum_in_the_root_is_continued(place, base):
+    """A step count or sum that the caller edits in the root goes on from there."""
     with closing(place(base, lambda: Compose(StepCounter(), RewardSum()))) as env:
         td = env.reset()
         td["step_count"] += 5
@@ -264,7 +266,8 @@ def test_transforms_of_a_batch_take_rows_whose_shapes_differ():
     assert [row["observation"].shape for row in td.unbind(0)] == [(3, 1, 2), (3, 2, 2)]
 
 
-def test_rows_in_which_no_group_is_reset_keep_the_sums_at_their_root():
+def test_a_partial_group_reset_keeps_sums_of_other_rows():
+    """Rows in which no group is reset keep the sums at their root."""
     env = TransformedEnv(SerialEnv(2, MultiKeyCountingEnv), RewardSum(["reward"]))
     td = env.step_mdp(env.rand_step(env.reset()))
     td["episode_reward"] = torch.full((2, 1), 7.0)

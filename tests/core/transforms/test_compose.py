@@ -194,7 +194,8 @@ def test_a_compose_that_is_appended_becomes_part_of_the_chain():
     env.check_env_specs()
 
 
-def test_a_transform_of_a_chain_without_an_environment_can_be_used_alone():
+def test_a_part_of_an_unused_chain_can_be_used_alone():
+    """A transform of a chain without an environment may go to one, and then is taken."""
     transform = StepCounter()
     chain = Compose(transform)
     env = TransformedEnv(CountingEnv(3), transform)
@@ -211,7 +212,7 @@ def test_a_transform_is_in_a_chain_of_an_environment_once():
         env.append_transform(env.transform[0])
 
 
-def test_dump_reaches_transforms_at_any_depth_with_all_that_they_take():
+def test_dump_reaches_nested_transforms_with_their_arguments():
     class Chain(Compose):
         pass
 

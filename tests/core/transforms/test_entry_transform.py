@@ -38,7 +38,8 @@ class DoubledRewards(Doubled):
 
 
 @pytest.mark.parametrize("base", [ArrayDataEnv, DataEnv])
-def test_observations_rewards_and_actions_are_mapped_with_their_specs(base):
+def test_entries_are_mapped_together_with_their_specs(base):
+    """Observations, rewards, and actions are mapped, and so are their specs."""
     transform = Doubled(["observation", "reward"], ["twice", "reward"], ["action"], ["big_action"])
     env = TransformedEnv(base(OBSERVATION, reward=Bounded(0.0, 1.0, (1,))), transform)
     check_env_specs(env)
@@ -132,7 +133,9 @@ def test_a_kernel_does_the_same_on_rows(keys):
             assert_equal_data(found, expected)
 
 
-def test_a_kernel_is_not_asked_where_a_subclass_computes_something_else():
+def test_an_overridden_apply_transform_replaces_the_kernel():
+    """If a subclass overrides _apply_transform, its parent's kernel is not used."""
+
     class Halves(Thirds):
         def _apply_transform(self, value: Any) -> Any:
             return value / 2

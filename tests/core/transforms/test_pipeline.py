@@ -161,7 +161,8 @@ PLACES = {
         for transform in (TRANSFORMS if "Parallel" not in name else (Flat, ShiftedWhole))
     ],
 )
-def test_an_observation_that_a_transform_replaces_does_not_reach_the_environment(place, transform):
+def test_a_replaced_observation_does_not_reach_the_env(place, transform):
+    """An observation that a transform replaces does not reach the base in a step."""
     with closing(place(transform)) as env:
         for way in WAYS:
             for following in way(env):
@@ -174,7 +175,7 @@ def test_an_observation_that_a_transform_replaces_does_not_reach_the_environment
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
-def test_an_observation_that_no_transform_touches_reaches_the_environment(place):
+def test_an_untouched_observation_reaches_the_environment(place):
     with closing(place(StepCounter)) as env:
         for way in (steps, steps_with_resets, rollout):
             for following in way(env):
@@ -183,7 +184,9 @@ def test_an_observation_that_no_transform_touches_reaches_the_environment(place)
 
 
 @pytest.mark.parametrize("transform", [Flat, Whole])
-def test_array_environments_in_batches_take_transforms_that_change_shape_or_dtype(transform):
+def test_array_env_batches_may_change_shape_or_dtype(transform):
+    """Array environments take transforms that change the shape or the dtype of an entry."""
+
     def make():
         return ArrayCountingEnv(3, pixels=(2, 3))
 
@@ -198,7 +201,9 @@ def test_array_environments_in_batches_take_transforms_that_change_shape_or_dtyp
         assert torch.equal(data["next", "pixels"][0], expected)
 
 
-def test_an_error_for_a_missing_observation_says_that_a_transform_replaces_it():
+def test_an_error_for_a_replaced_observation_says_so():
+    """If the base reads an entry that a transform has replaced, the error says so."""
+
     class Reading(Watching):
         def _step(self, tensordict):
             tensordict["observation"] + 1

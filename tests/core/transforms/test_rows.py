@@ -327,7 +327,9 @@ def test_a_plan_follows_the_data_from_wherever_it_comes():
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("batch", [lambda make: make(), lambda make: SerialEnv(2, make)], ids=["alone", "serial"])
-def test_an_episode_that_a_transform_ends_around_transformed_environments_ends_once(batch, depth):
+def test_an_episode_that_an_outer_transform_ends_ends_once(batch, depth):
+    """Nested transformed environments are reset once when the outermost ends an episode."""
+
     def make():
         env = TransformedEnv(ArrayCountingEnv(max_steps=100), RewardSum())
         for level in range(1, depth):
@@ -381,7 +383,7 @@ class Times(Transform):
         return value * self.factor / 10
 
 
-def test_rows_whose_transforms_have_other_settings_are_transformed_each_in_its_own_way():
+def test_each_row_uses_the_settings_of_its_own_transforms():
     def make(factor):
         return lambda: TransformedEnv(ArrayCountingEnv(5, action="continuous"), Times(factor))
 
@@ -428,7 +430,9 @@ class LastTwo(Transform):
 
 
 @pytest.mark.parametrize("kind", [TransformedEnv, OnTensorDicts])
-def test_what_a_transform_remembers_follows_its_row_and_is_not_shown(kind):
+def test_hidden_state_of_a_transform_follows_its_row(kind):
+    """What a transform remembers follows its row and is not in the data."""
+
     def make():
         negative = UnaryTransform(["observation"], fn=lambda x: -x)
         return kind(base(), Compose(LastTwo(in_keys=["observation"]), negative))

@@ -92,7 +92,7 @@ def test_an_entry_that_no_spec_has_names_the_transform(base, transform):
         check_env_specs(env)
 
 
-def test_what_the_environment_itself_does_wrong_is_not_put_on_a_transform():
+def test_an_error_of_the_environment_blames_no_transform():
     class Faulty(CountingEnv):
         def _reset(self, tensordict=None, **kwargs):
             return super()._reset(tensordict).set("more", torch.zeros(1))

@@ -114,7 +114,8 @@ class Lagged(Transform):
 
 
 @EACH_BASE
-def test_a_step_sees_what_its_inverse_has_written_and_the_caller_does_not(base):
+def test_entries_of_an_inverse_are_seen_by_its_step_alone(base):
+    """A step sees what its inverse has written, and the caller does not."""
     env = TransformedEnv(base(9), Lagged())
     env.check_env_specs()
     td = env.step(env.rand_action(env.reset()))
@@ -176,7 +177,7 @@ PLACES = {
 
 @EACH_BASE
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
-def test_a_transform_may_end_episodes_without_saying_so_beforehand(place, base):
+def test_a_transform_may_end_episodes_without_declaring_it(place, base):
     with closing(place(lambda: base(5), Endless)) as env:
         data = env.rollout(5, break_when_any_done=False)
 
@@ -202,7 +203,7 @@ class Skipping(Transform):
 
 
 @EACH_BASE
-def test_an_inverse_may_leave_out_steps_without_saying_so_beforehand(base):
+def test_an_inverse_may_leave_out_steps_without_declaring_it(base):
     batch = TransformedEnv(SerialEnv(2, lambda: base(9)), Compose(StepCounter(), Skipping()))
     td = batch.reset()
     td["step_count"] = torch.tensor([[0], [1]])
@@ -260,7 +261,8 @@ class OutputsAtOnce(Transform):
 
 
 @EACH_BASE
-def test_specs_may_be_changed_through_the_methods_for_all_of_them(base):
+def test_methods_for_whole_groups_of_specs_may_change_them(base):
+    """A transform may override the methods for all output and input specs."""
     env = TransformedEnv(base(5, action="continuous"), OutputsAtOnce())
 
     env.check_env_specs()
@@ -301,7 +303,9 @@ def test_values_can_be_given_by_name():
     assert Tenfold()(TensorDict(a=torch.ones(2)))["b"].tolist() == [10, 10]
 
 
-def test_a_call_written_for_environments_is_not_made_on_stored_data():
+def test_a_call_for_environments_is_not_made_on_stored_data():
+    """forward on stored data does not use _call."""
+
     class ForEnvironments(Transform):
         def _call(self, next_tensordict):
             raise AssertionError("forward does not call it")
@@ -329,7 +333,9 @@ def test_keys_are_lists_of_keys_however_they_are_given():
     assert transform.in_keys == ["x", ("y", "z")]
 
 
-def test_keys_may_be_assigned_before_the_constructor_or_worked_out_by_a_property():
+def test_keys_may_be_assigned_early_or_be_a_property():
+    """Keys may be assigned in the constructor, or computed by a property."""
+
     class Early(Transform):
         def __init__(self):
             super().__init__()
@@ -437,7 +443,9 @@ def test_specs_may_be_composites_of_the_environment_with_more():
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv, lambda n: SerialEnv(2, lambda: CountingEnv(n))])
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("stop", [True, False])
-def test_what_a_hook_after_step_mdp_changes_in_the_data_of_a_step_is_in_the_rollout(base, in_place, stop):
+def test_changes_of_a_step_mdp_hook_are_in_the_rollout(base, in_place, stop):
+    """What _post_step_mdp_hooks changes in the data of a step is in rollouts and batches."""
+
     class Noting(Transform):
         def _post_step_mdp_hooks(self, tensordict, tensordict_):
             noted = tensordict if in_place else tensordict.exclude("scratch")

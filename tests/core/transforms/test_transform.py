@@ -152,7 +152,8 @@ def test_a_step_sees_the_root_that_it_began_from():
     assert data["next", "gain"].unique().tolist() == [1]
 
 
-def test_each_transform_sees_the_root_on_its_own_side_of_later_inverses():
+def test_each_transform_sees_the_root_of_its_own_place():
+    """In a step, a transform sees the action before the inverses of inner transforms."""
     seen = {}
 
     class Watch(Transform):
@@ -215,7 +216,8 @@ class Together(Transform):
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_a_transform_that_writes_call_reads_as_many_keys_as_it_likes(base):
+def test_a_transform_with_call_may_read_any_number_of_keys(base):
+    """A transform that overrides _call may have more in_keys than out_keys."""
     env = TransformedEnv(base(3), Compose(StepCounter(), Together(["observation", "observation"], "both")))
 
     env.check_env_specs()
@@ -230,7 +232,8 @@ def test_data_that_is_there_is_transformed_by_calling():
     assert data["a"].tolist() == [[1]] * 4
 
 
-def test_a_transform_that_works_on_episodes_refuses_data_that_is_there():
+def test_an_episode_transform_refuses_stored_data():
+    """The error says to append the transform to an environment."""
     with pytest.raises(NotImplementedError, match="Append it to the environment"):
         StepCounter()(TensorDict())
 
@@ -247,7 +250,8 @@ def test_a_default_key_is_one_that_the_environment_has():
         TransformedEnv(unknown, Widened()).reset()
 
 
-def test_default_keys_are_those_of_groups_where_the_root_has_none():
+def test_default_keys_are_those_of_groups_without_root_keys():
+    """If the root has no entry of the usual name, the default keys are those of groups."""
     env = TransformedEnv(ArrayCountingEnv(2, nested=True), Widened())
     transform = env.transform
 
@@ -257,7 +261,7 @@ def test_default_keys_are_those_of_groups_where_the_root_has_none():
     assert TransformedEnv(ArrayCountingEnv(2), transform.clone()).transform.in_keys == ["observation"]
 
 
-def test_a_transform_finds_the_keys_that_it_reads_in_the_specs_before_it():
+def test_default_keys_come_from_the_specs_before_the_transform():
     class Halved(Transform):
         keeps_nothing = True
 

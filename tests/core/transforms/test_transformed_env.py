@@ -289,7 +289,7 @@ def test_a_missing_or_wrong_action_is_an_error():
 
 
 @EACH
-def test_the_tensors_of_the_base_and_of_the_caller_are_not_changed(base):
+def test_a_step_changes_no_tensors_of_the_base_or_the_caller(base):
     kept = []
     env = TransformedEnv(base(), Compose(RewardSum(), StepCounter(4), InitTracker()))
     td = env.reset()
@@ -330,7 +330,9 @@ def test_a_batch_is_reset_in_the_trip_of_its_step():
     assert squeezed(data[0], "step_count") == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
 
 
-def test_a_transform_that_ends_episodes_although_its_class_denies_it_is_found_out():
+def test_undeclared_writes_of_done_are_an_error():
+    """A class that ends episodes must not set writes_done to False."""
+
     class Secret(Transform):
         writes_done = False
 
@@ -359,7 +361,7 @@ def test_rows_that_are_not_stepped_keep_their_values(base):
     assert "_step" not in td.keys()
 
 
-def test_transformed_values_are_not_transformed_again_where_a_row_is_left_out():
+def test_skipped_rows_are_not_transformed_again():
     env = TransformedEnv(CountingEnv(9, batch_size=(2,)), Tenfold())
     td = env.step_mdp(env.rand_step(env.reset()))
 
@@ -532,7 +534,8 @@ def test_it_is_an_environment_for_a_function_that_adds_entries():
 # -- training mode ---------------------------------------------------------------------------------------------------
 
 
-def test_transforms_begin_in_evaluation_mode_however_they_come_to_an_environment():
+def test_transforms_begin_in_evaluation_mode():
+    """Appended, inserted, and assigned transforms are all in evaluation mode."""
     given, composed, appended, inserted, assigned, third, put, late = (StepCounter() for _ in range(8))
     TransformedEnv(CountingEnv(), given)
     env = TransformedEnv(CountingEnv(), Compose(composed))

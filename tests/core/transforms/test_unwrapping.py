@@ -32,7 +32,7 @@ def names(env):
     return [type(part).__name__ for part in env.transform]
 
 
-def test_environments_are_unwrapped_unless_something_else_is_said():
+def test_transformed_environments_are_unwrapped_by_default():
     assert names(nested()) == ["StepCounter", "RewardSum"]
     assert isinstance(nested(auto_unwrap=False).base_env, TransformedEnv)
 
@@ -83,7 +83,8 @@ def test_a_subclass_is_not_taken_apart():
     assert type(Mine(TransformedEnv(CountingEnv(3), StepCounter()), RewardSum()).base_env) is TransformedEnv
 
 
-def test_chains_are_joined_and_the_inner_environment_keeps_its_own():
+def test_joined_chains_leave_the_inner_environment_unchanged():
+    """Chains are joined in the outer environment, and the inner one keeps its own."""
     inner = TransformedEnv(CountingEnv(3), Compose(StepCounter(), Compose(InitTracker())))
     outer = TransformedEnv(inner, Compose(RewardSum()))
 

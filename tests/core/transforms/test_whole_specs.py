@@ -37,7 +37,7 @@ def keys(spec):
     ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
 )
 @pytest.mark.parametrize("batch_size", [(), (3,)])
-def test_the_observation_spec_can_be_transformed_without_an_environment(transform, expected, batch_size):
+def test_an_observation_spec_is_transformed_without_an_env(transform, expected, batch_size):
     given = Composite(observation=Unbounded((*batch_size, 2)), shape=batch_size)
 
     spec = transform.transform_observation_spec(given.clone())
@@ -48,7 +48,8 @@ def test_the_observation_spec_can_be_transformed_without_an_environment(transfor
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_called_on_the_specs_of_the_base_they_give_the_specs_of_the_environment(base):
+def test_transformed_specs_of_the_base_are_those_of_the_env(base):
+    """Each transform_..._spec method maps specs of the base to those of the environment."""
     chain = Compose(DoubleToFloat(), StepCounter(4), RewardSum(), InitTracker())
     env = TransformedEnv(base(5, dtype=double), chain)
 

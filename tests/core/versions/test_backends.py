@@ -76,7 +76,9 @@ def test_a_decorated_function_runs_under_the_choice(family):
     assert name() == "acme_first"
 
 
-def test_a_decorated_coroutine_runs_under_the_choice_beside_another(family):
+def test_a_decorated_coroutine_has_its_own_backend(family):
+    """A coroutine that runs beside another keeps the backend it is decorated with."""
+
     async def both():
         started = asyncio.Event()
 
@@ -94,7 +96,9 @@ def test_a_decorated_coroutine_runs_under_the_choice_beside_another(family):
     assert asyncio.run(both()) == ["acme_second", "acme_first"]
 
 
-def test_the_body_of_a_generator_has_the_choice_and_its_user_does_not(family):
+def test_a_decorated_generator_has_its_own_backend(family):
+    """The body of the generator has the backend, and the code that runs it does not."""
+
     @set_backend("acme", "acme_second")
     def echo():
         try:
@@ -181,7 +185,8 @@ def test_two_threads_have_two_backends_at_once(family):
     assert results == [("acme_first", "acme_first"), ("acme_second", "acme_first")]
 
 
-def test_a_thread_started_inside_with_sees_the_choice_of_its_starter(family):
+def test_a_thread_can_inherit_the_backend_of_its_starter(family):
+    """carry_backends and a copied context pass the choice on to another thread."""
     with ThreadPoolExecutor(1) as pool, set_backend("acme", "acme_second"):
         carried = pool.submit(carry_backends(name))
         copied = pool.submit(contextvars.copy_context().run, name)
@@ -190,7 +195,7 @@ def test_a_thread_started_inside_with_sees_the_choice_of_its_starter(family):
     assert (carried.result(), copied.result(), plain.result()) == ("acme_second", "acme_second", "acme_first")
 
 
-def test_a_carried_function_keeps_the_choices_of_when_it_was_made(family):
+def test_a_carried_function_keeps_the_backend_of_its_creation(family):
     carried = carry_backends(name)
     set_backend("acme", "acme_second").set()
 
@@ -243,7 +248,8 @@ def test_something_else_than_a_backend_is_refused(family):
         set_backend("acme", 3)
 
 
-def test_a_library_that_is_not_installed_is_refused_on_use_and_nothing_changes(family):
+def test_a_backend_that_is_not_installed_is_refused_on_use(family):
+    """The error leaves the choice as it was."""
     choice = set_backend("acme", "acme_third")
 
     with pytest.raises(BackendError) as error:
@@ -257,7 +263,7 @@ def test_a_library_that_is_not_installed_is_refused_on_use_and_nothing_changes(f
     assert name() == "acme_first"
 
 
-def test_an_applied_backend_that_is_not_installed_is_an_error_on_use(family):
+def test_an_applied_backend_must_be_installed_when_it_is_used(family):
     apply_backends({"acme": "acme_third"})
 
     with pytest.raises(BackendError, match="The backend 'acme_third' of the family 'acme' is not installed"):
@@ -272,7 +278,7 @@ def test_an_error_inside_the_library_is_not_hidden(library):
         backend_module("acme")
 
 
-def test_a_family_without_installed_libraries_says_what_to_install():
+def test_a_family_without_libraries_says_what_to_install():
     register_backend_family("acme", ("acme_third", "acme_fourth"))
 
     with pytest.raises(BackendError) as error:

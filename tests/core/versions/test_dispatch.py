@@ -176,7 +176,8 @@ def test_compilable_has_no_effect_and_says_so():
     assert fun() == 1
 
 
-def test_a_subclass_has_rows_of_its_own_and_reaches_those_of_its_parent():
+def test_a_subclass_adds_implementations_to_its_parents():
+    """A subclass has implementations of its own and reaches those of its parent."""
     assert Child().method(1) == ("child", ("new", 1))
     assert Outer.Inner().method(1) == ("new", 1)
     assert Child.over_classmethod() == ("new", Child)
@@ -243,7 +244,7 @@ def test_the_same_range_declared_again_replaces(library):
     assert fun() == "again"
 
 
-def test_a_different_range_that_overlaps_is_refused_when_it_is_declared():
+def test_an_overlapping_range_is_refused_at_declaration():
     @implement_for("acme", "0.13", "0.26")
     def fun():
         return 0
@@ -436,7 +437,7 @@ def test_a_bound_method_is_pinned_unbound():
     assert implementation_of(inner.method)(inner, 2) == ("new", 2)
 
 
-def test_name_documentation_and_signature_are_those_of_the_function():
+def test_implement_for_keeps_name_docstring_and_signature():
     @implement_for("packaging")
     def fun(value: int, *, other: str = "x") -> str:
         """What it does."""

@@ -56,7 +56,7 @@ def pressed_before_an_error() -> None:
     [(pressed_twice, KeyboardInterrupt), (pressed_before_an_error, ZeroDivisionError)],
     ids=["a second one comes at once", "an error of the block goes first"],
 )
-def test_what_ends_the_block_before_its_end_leaves_the_handler_as_it_was(
+def test_an_error_in_the_block_restores_the_signal_handler(
     work: Callable[[], None], error: type[BaseException]
 ) -> None:
     with pytest.raises(error):

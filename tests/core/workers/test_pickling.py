@@ -69,9 +69,8 @@ def test_classes_of_a_script_travel_to_workers_and_back(tmp_path):
     assert done.stdout.strip() == "[1, 2, 3, 1, 2, 3] [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]"
 
 
-def test_the_module_that_defines_a_function_is_not_needed_for_its_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_sent_by_value_does_not_need_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module is named only if the function refers to other names of it."""
     code = "def make():\n    return 1\nown = lambda: make()\nother = lambda: len('')\n"
     (tmp_path / "of_lambdas.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -176,7 +176,7 @@ def test_a_pool_that_another_process_started_is_not_ours(pool: Pool) -> None:
         pool.owner -= 1
 
 
-def test_an_exception_that_cannot_be_printed_is_reported_all_the_same() -> None:
+def test_an_exception_that_cannot_be_printed_is_reported() -> None:
     class Silent(Exception):
         def __str__(self) -> str:
             raise ValueError

@@ -37,7 +37,8 @@ def make(transform: CountsValues) -> TransformedEnv:
     return TransformedEnv(ArrayCountingEnv(10_000), transform.clone())
 
 
-def test_statistics_of_a_transform_are_those_of_all_workers_without_a_lost_update():
+def test_statistics_of_all_workers_lose_no_update():
+    """A transform with a shared lock counts the steps of all workers."""
     transform, steps = CountsValues(SharedLock()), 300
 
     with ParallelEnv(4, partial(make, transform), num_processes=2) as env:

@@ -62,7 +62,8 @@ def test_batches_work_without(without: str, means: list[bool]) -> None:
 
 
 @pytest.mark.parametrize("make", [ParallelEnv, lambda n, make: AsyncEnvPool([make] * n, backend="multiprocessing")])
-def test_a_system_without_worker_processes_says_what_to_use_instead(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_processes_names_the_alternatives(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SerialEnv and pools of threads work without worker processes."""
     monkeypatch.setattr("steppe.workers.start.process.HAS_WORKERS", False)
 
     with pytest.raises(NotSupported, match=r"Use SerialEnv\(n, make\), or AsyncEnvPool\(.*threading"):

@@ -138,7 +138,7 @@ def test_parallel_environments_have_the_data_of_serial_ones(state_in_data: bool)
         parallel.close()
 
 
-def test_num_workers_makes_a_batch_of_batches_in_worker_processes() -> None:
+def test_num_workers_makes_a_batch_of_batches_in_processes() -> None:
     found = []
     for batch in (
         BraxEnv("fast", batch_size=3, episode_length=LIMIT, num_workers=2),

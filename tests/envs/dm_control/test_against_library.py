@@ -121,7 +121,7 @@ def test_both_code_paths_give_equal_data():
     assert (found[0] == found[1]).all()
 
 
-def test_a_time_limit_truncates_and_a_discount_of_zero_terminates():
+def test_time_limits_truncate_and_zero_discounts_terminate():
     limited = DMControlEnv("cheetah", "run", **SHORT).rollout(100)["next"]
     assert (limited["truncated"][-1].item(), limited["terminated"][-1].item()) == (True, False)
 

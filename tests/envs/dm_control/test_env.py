@@ -25,7 +25,8 @@ from tests.forked import python
 from tests.limits import CHILD
 
 
-def test_names_with_a_dash_and_with_a_slash_are_the_same_environment():
+def test_names_may_contain_a_dash_or_a_slash():
+    """ball_in_cup-catch and ball_in_cup/catch are the same environment."""
     found = []
     for env in (
         make_env("dm:ball_in_cup-catch"),
@@ -90,7 +91,8 @@ def test_frames_are_those_that_the_library_renders():
     assert env.render(height=8, width=8).shape == (8, 8, 3)
 
 
-def test_pixels_alone_and_repeated_actions_render_one_frame_a_step():
+def test_frame_skip_renders_one_frame_per_step():
+    """With pixels_only, repeated actions render one frame for each step."""
     env = DMControlEnv("cartpole", "balance", from_pixels=True, pixels_only=True, frame_skip=4)
     frames = []
     physics = env.physics
@@ -164,7 +166,7 @@ def test_a_choice_of_the_user_is_left_alone():
     assert done.stdout.split() == ["NotSupported", "disable"], done.stderr
 
 
-def test_a_wrapper_takes_environments_and_wrappers_of_the_library():
+def test_a_wrapper_takes_environments_and_library_wrappers():
     plain = DMControlWrapper(suite.load("cheetah", "run"))
     scaled = DMControlWrapper(action_scale.Wrapper(suite.load("cheetah", "run"), minimum=-2.0, maximum=2.0))
     framed = DMControlWrapper(pixels.Wrapper(suite.load("cheetah", "run"), render_kwargs={"height": 8, "width": 8}))
@@ -254,7 +256,7 @@ def test_an_environment_without_a_random_state_takes_no_seed():
         env.set_seed(0)
 
 
-def test_a_seed_of_any_size_is_taken_and_none_forgets_the_last_one():
+def test_a_seed_may_have_any_size_and_none_forgets_the_last():
     env = DMControlEnv("cheetah", "run")
     found = []
     for seed in (2**40 + 3, 3, None, None):

@@ -29,7 +29,8 @@ def given_actions(env: MultiThreadedEnv) -> torch.Tensor:
     return env.full_action_spec.rand((STEPS,), generator=torch.Generator().manual_seed(0))["action"]
 
 
-def test_every_row_is_a_transition_with_its_true_last_observation() -> None:
+def test_every_row_is_a_transition_with_its_last_observation() -> None:
+    """A row that ends holds its own last observation, and not that of the next episode."""
     env = make_env("envpool:CartPole-v1", num_workers=3)
     actions = given_actions(env)
     pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)
@@ -57,7 +58,8 @@ def test_some_episode_ends_in_the_comparison() -> None:
     assert sum(ended) >= 3
 
 
-def test_raw_rows_are_those_of_the_pool_and_say_which_are_no_transition() -> None:
+def test_raw_rows_are_those_of_the_pool_and_mark_resets() -> None:
+    """With raw_rows, `valid` says which rows are transitions."""
     env = MultiThreadedEnv(3, "CartPole-v1", raw_rows=True)
     actions = given_actions(env)
     pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)
@@ -156,6 +158,6 @@ def test_a_foreign_pool_cannot_be_seeded() -> None:
         MultiThreadedEnvWrapper(pool).set_seed(0)
 
 
-def test_a_number_of_environments_by_the_librarys_name_is_refused_and_not_overlooked() -> None:
+def test_num_envs_is_refused_in_favour_of_num_workers() -> None:
     with pytest.raises(SpecError, match="num_workers=4 here, not num_envs=4"):
         make_env("envpool:CartPole-v1", num_envs=4)

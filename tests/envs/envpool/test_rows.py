@@ -67,7 +67,8 @@ def assert_equal(first, second) -> None:
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v4"])
-def test_a_transformed_pool_gives_the_same_data_on_rows_and_on_tensordicts(chain, name):
+def test_a_transformed_pool_gives_the_same_data_on_rows(chain, name):
+    """The data on rows is that on TensorDicts."""
     fast, slow = make(TransformedEnv, chain, name), make(OnTensorDicts, chain, name)
     assert fast.row_problem is None
     assert fast.row_writer.n == 3
@@ -79,7 +80,8 @@ def test_a_transformed_pool_gives_the_same_data_on_rows_and_on_tensordicts(chain
         assert first["next", "done"].sum() >= 3
 
 
-def test_a_pool_whose_rows_end_together_is_stepped_again_by_a_frame_skip():
+def test_frame_skip_repeats_pools_whose_rows_end_together():
+    """A FrameSkipTransform steps on rows around a pool that ends all rows at once."""
     skipping = pytest.importorskip("steppe_time").FrameSkipTransform
     datas = []
     for cls in (TransformedEnv, OnTensorDicts):
@@ -93,7 +95,7 @@ def test_a_pool_whose_rows_end_together_is_stepped_again_by_a_frame_skip():
     assert_equal(first, second)
 
 
-def test_dict_observations_and_whole_number_actions_go_through_rows():
+def test_dict_observations_and_integer_actions_use_rows():
     arguments = {"name": "MiniGrid-Empty-5x5-v0", "categorical_action_encoding": True}
     fast, slow = make(TransformedEnv, "all", **arguments), make(OnTensorDicts, "all", **arguments)
 
@@ -113,7 +115,8 @@ def test_a_step_count_that_is_edited_in_the_data_counts_on():
     assert_equal(data, play(slow, 12, edit=3))
 
 
-def test_rollouts_and_masked_resets_of_a_transformed_pool_are_the_same():
+def test_pool_rollouts_and_masked_resets_are_the_same_on_rows():
+    """Rollouts and masked resets of a transformed pool are those on TensorDicts."""
     datas = []
     for cls in (TransformedEnv, OnTensorDicts):
         env = make(cls, "all")
