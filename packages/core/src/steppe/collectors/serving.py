@@ -44,14 +44,8 @@ class WorkerLink(Service):
 
     def __init__(self, worker: Worker, task: WorkerTask) -> None:
         self.worker, self.task = worker, task
-        self.collector = Collector(
-            task.create_env_fn,
-            task.policy,
-            policy_factory=task.policy_factory,
-            return_same_td=True,
-            interruptor=self if task.interruptible else None,
-            **task.settings,
-        )
+        interruptor = self if task.interruptible else None
+        self.collector = Collector(return_same_td=True, interruptor=interruptor, **task.settings)
         backend = self.collector.backend
         assert isinstance(backend, LocalBackend)
         self.backend = backend
@@ -65,7 +59,7 @@ class WorkerLink(Service):
         """Return the first message to the caller."""
         collector, policy = self.collector, self.collector.policy
         fields, state = fields_of(policy), None
-        if self.task.policy_factory is not None and fields:
+        if self.task.settings["policy_factory"] is not None and fields:
             state = {name: tensor.detach() for name, tensor in PolicyContent(policy).tensors.items()}
         size = tuple(collector.env.batch_size)
         return Report(
@@ -86,7 +80,7 @@ class WorkerLink(Service):
         self.n_workers, fields = message
         self.flags = control.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
-        if self.task.policy is not None:
+        if self.task.settings["policy"] is not None:
             # A net that the policy reads from a global variable was made again in this process, with other weights.
             self.weights.read_into(self.collector.policy, -1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +25,10 @@ class WorkerTask:
     """The arguments of a worker's collector, as the caller sends them.
 
     Attributes:
-        create_env_fn, policy, policy_factory: see :class:`~steppe.Collector`.
-        settings: its other arguments.
+        settings: the arguments, see :class:`~steppe.Collector`.
         interruptible: whether the caller may stop the worker within a batch.
     """
 
-    create_env_fn: Any
-    policy: Any
-    policy_factory: Callable[[], Any] | None
     settings: dict[str, Any]
     interruptible: bool
 

@@ -33,13 +33,13 @@ _FRAMES = 200
 
 #: Arguments that the collector of each worker gets as they are.
 _PASSED_ON = (
-    *("max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
+    *("policy", "max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
     *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy", "cudagraph_policy"),
     *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state", "compact"),
 )
 
 #: Arguments that are one value for all workers, or a list with one for each.
-_ONE_FOR_EACH = ("create_env_kwargs", "device", "env_device", "policy_device")
+_ONE_FOR_EACH = ("create_env_kwargs", "device", "env_device", "policy_device", "policy_factory")
 
 
 class WorkersBackend(CollectorBackend):
@@ -251,13 +251,10 @@ def _tasks(
     """Return what each worker is sent."""
     n = len(makers)
     each = {key: arguments.one_for_each(name, key, given[key], n) for key in _ONE_FOR_EACH}
-    factories = arguments.one_for_each(name, "policy_factory", given["policy_factory"], n)
     return [
         WorkerTask(
-            maker,
-            given["policy"],
-            factories[worker],
             {
+                "create_env_fn": maker,
                 **{key: given[key] for key in _PASSED_ON},
                 **{key: values[worker] for key, values in each.items()},
                 "frames_per_batch": frames[worker],
