@@ -35,7 +35,7 @@ from steppe.transforms.spec_decorators import apply_to_composite, apply_to_compo
 from steppe.transforms.stepping import SteppingTransform
 from steppe.transforms.tolerance import set_missing_tolerance
 from steppe.transforms.tracking import InitTracker, StepCounter
-from steppe.transforms.transform_keys import as_key, as_keys, drop_empty_groups, keys_property, names_of, replace_last
+from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
 from steppe.transforms.transformed_env import AutoResetEnv, TransformedEnv
 from steppe.transforms.unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env
 from steppe.transforms.whole_specs import WholeSpecs
@@ -67,7 +67,6 @@ __all__ = [
     "as_keys",
     "auto_unwrap_transformed_env",
     "clip_kernel",
-    "drop_empty_groups",
     "keys_property",
     "make_transform",
     "names_of",

@@ -12,6 +12,7 @@ from tensordict.nn import dispatch
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, Spec
+from steppe.storage import find_entry
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
 from steppe.transforms.overrides import Overrides, changed_specs
 from steppe.transforms.placed import Placed
@@ -428,6 +429,21 @@ class Transform(Placed):
             return
         entries = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
         raise KeyError(f"{type(self).__name__}: there is no entry {key!r} in the data. Found {entries}.")
+
+    def kept_entry(self, key: Key, tensordict: TensorDictBase) -> torch.Tensor:
+        """Return an entry that the transform keeps from step to step, of the root of a step.
+
+        Raises:
+            KeyError: the data lacks it.
+        """
+        value: torch.Tensor | None = find_entry(tensordict, key)
+        if value is None:
+            raise KeyError(
+                f"{type(self).__name__}: there is no {key!r} in the data given to step. Step what reset, step_mdp or "
+                "step_and_maybe_reset returned, with an action added to it. Found "
+                f"{sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))}."
+            )
+        return value
 
     def _forget_parent(self) -> None:
         super()._forget_parent()

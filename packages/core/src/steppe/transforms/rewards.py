@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
-from steppe.storage import Layout, find_entry, storage_problem
+from steppe.storage import Layout, clear_rows, find_entry, storage_problem
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
@@ -119,10 +119,7 @@ class RewardSum(PlannedTransform):
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for key, out_key in pairs:
-                before = find_entry(td, out_key)
-                if before is None:
-                    raise self._no_sum(out_key, td)
-                write(following, out_key, before + find_entry(following, key))
+                write(following, out_key, self.kept_entry(out_key, td) + find_entry(following, key))
             return following
 
         def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
@@ -161,8 +158,7 @@ class RewardSum(PlannedTransform):
 
             def reset(at: Sequence[int]) -> None:
                 for before, _, _ in sums:
-                    for row in at:
-                        before[row] = 0
+                    clear_rows(before, at)
 
             return step, reset
 
@@ -206,12 +202,6 @@ class RewardSum(PlannedTransform):
                     total = torch.where(ended, torch.zeros_like(total), total)
             tensordict.set(out_key, torch.stack(sums, time))
         return tensordict
-
-    def _no_sum(self, key: Key, td: TensorDictBase) -> KeyError:
-        return KeyError(
-            f"RewardSum: there is no {key!r} in the data given to step. Step what reset, step_mdp or "
-            f"step_and_maybe_reset returned, with an action added to it. Found {sorted(map(str, td.keys()))}."
-        )
 
 
 def _sum_key(key: Key) -> Key:

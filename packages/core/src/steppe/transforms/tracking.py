@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from tensordict import TensorDictBase
 from steppe.envs import DoneGroup, done_groups
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
-from steppe.storage import find_entry
+from steppe.storage import clear_rows, find_entry
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
@@ -123,14 +124,12 @@ class StepCounter(PlannedTransform):
         return specs
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        groups = specs.groups
-        step = self._counts(groups)
-        zeros = _filler(groups, self.step_count_key, _int64)
-        if self.max_steps is None or self.truncated_key in DONE_NAMES:
-            rows = self._row_hooks(specs, groups[0]) if len(groups) == 1 and not groups[0].prefix else None
-            return Hooks(step=step, reset=zeros, rows=rows)
-        flags = _filler(groups, self.truncated_key, _bool)
-        return Hooks(step=step, reset=lambda td, fresh: flags(td, zeros(td, fresh)))
+        groups, dtypes = specs.groups, {self.step_count_key: _int64}
+        if self.max_steps is not None and self.truncated_key not in DONE_NAMES:
+            dtypes[self.truncated_key] = _bool
+        on_rows = len(dtypes) == len(groups) == 1 and not groups[0].prefix
+        rows = self._row_hooks(specs, groups[0]) if on_rows else None
+        return Hooks(step=self._counts(groups), reset=_filler(groups, dtypes), rows=rows)
 
     def _counts(self, groups: list[DoneGroup]) -> StepHook:
         """Return the function that counts at each level; ``_row_hooks`` does the same in numpy, in place."""
@@ -141,10 +140,7 @@ class StepCounter(PlannedTransform):
 
         def count_all(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for key, done, flags, adds_flag in levels:
-                before = find_entry(td, key)
-                if before is None:
-                    self._no_count(key, td)
-                count = before + 1
+                count = self.kept_entry(key, td) + 1
                 write(following, key, count)
                 if limit is None:
                     continue
@@ -197,20 +193,9 @@ class StepCounter(PlannedTransform):
                     np.logical_or(flag, reached, out=flag)
                 return True
 
-            def reset(at: Sequence[int]) -> None:
-                for row in at:
-                    before[row] = 0
-
-            return step, reset
+            return step, partial(clear_rows, before)
 
         return RowHooks(bind, carried=(key,), writes=names, by_blocks=True)
-
-    def _no_count(self, key: Key, td: TensorDictBase) -> NoReturn:
-        raise KeyError(
-            f"StepCounter: there is no {key!r} in the data given to step. Step what reset, step_mdp or "
-            "step_and_maybe_reset returned, with an action added to it. Found "
-            f"{sorted(map(str, td.keys(include_nested=True, leaves_only=True)))}."
-        )
 
     def _repr_keys(self) -> Iterable[str]:
         return ("max_steps",)
@@ -253,8 +238,8 @@ class InitTracker(PlannedTransform):
         groups, name = specs.groups, self.init_key
         at_root = len(groups) == 1 and not groups[0].prefix
         return Hooks(
-            step=_filler(groups, name, _bool),
-            reset=_filler(groups, name, _bool, fill=_ones),
+            step=_filler(groups, {name: _bool}),
+            reset=_filler(groups, {name: _bool}, fill=_ones),
             reads_root=False,
             rows=RowHooks(self._bind_rows, by_blocks=True) if at_root else None,
         )
@@ -284,13 +269,13 @@ class InitTracker(PlannedTransform):
 
 
 def _filler(
-    groups: list[DoneGroup], name: str, dtype: torch.dtype, fill: Callable[..., torch.Tensor] = _zeros
+    groups: list[DoneGroup], dtypes: dict[str, torch.dtype], fill: Callable[..., torch.Tensor] = _zeros
 ) -> _Hook:
-    """Return a hook that writes zeros (or ones) of the shape of the done entries at each level."""
-    keys = [(group.key(name), group.keys[0]) for group in groups]
+    """Return a hook that writes zeros (or ones) of the shape of the done entries at each level, by name and dtype."""
+    keys = [(group.key(name), group.keys[0], dtype) for group in groups for name, dtype in dtypes.items()]
 
     def fill_all(_: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
-        for key, done in keys:
+        for key, done, dtype in keys:
             model = find_entry(data, done)
             write(data, key, fill(model.shape, dtype=dtype, device=model.device))
         return data

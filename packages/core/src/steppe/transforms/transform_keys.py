@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from steppe.specs import as_path
 
 if TYPE_CHECKING:
-    from tensordict import TensorDictBase
-
-    from steppe.specs import Composite
     from steppe.transforms.base import Transform
 
 #: A name, or a tuple of names for a nested entry.
@@ -27,7 +24,6 @@ __all__ = [
     "Keys",
     "as_key",
     "as_keys",
-    "drop_empty_groups",
     "keys_property",
     "names_of",
     "replace_last",
@@ -62,20 +58,6 @@ def replace_last(key: Key, name: str) -> Key:
     """Return a key with another last name: that of an entry at the same level."""
     names = names_of(key)
     return as_key((*names[:-1], name))
-
-
-def drop_empty_groups(data: TensorDictBase | Composite, keys: Iterable[Key]) -> None:
-    """Remove the groups above these keys that are empty, in place.
-
-    Args:
-        data: a TensorDict or a Composite.
-        keys: keys of removed entries.
-    """
-    above = {names_of(key)[:depth] for key in keys for depth in range(1, len(names_of(key)))}
-    for group in sorted(above, key=len, reverse=True):
-        level = data.get(group, None)
-        if level is not None and not list(level.keys()):
-            del data[group]
 
 
 def keys_property(name: str, default: str | None = None, found: Callable[[Any], list[Key]] | None = None) -> Any:

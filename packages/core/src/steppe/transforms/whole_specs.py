@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from steppe.specs import SPEC_KINDS, Binary, Composite, Spec, Unbounded
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
 from steppe.transforms.spec_decorators import kind_of, takes_leaf
@@ -16,9 +16,6 @@ from steppe.transforms.spec_decorators import kind_of, takes_leaf
 __all__ = ["WholeSpecs"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-
-_OUTPUTS = ("observation", "reward", "done")
-_INPUTS = ("action", "state")
 
 
 def _of_kind(method: _Method) -> _Method:
@@ -63,10 +60,10 @@ class WholeSpecs(Transform):
     transform_state_spec = _of_kind(Transform.transform_state_spec)
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
-        return self._transform_packed(output_spec, _OUTPUTS)
+        return self._transform_packed(output_spec, OUTPUT_KINDS)
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
-        return self._transform_packed(input_spec, _INPUTS)
+        return self._transform_packed(input_spec, INPUT_KINDS)
 
     def _transform_packed(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
         if not set(kinds) & set(self.changed_kinds):

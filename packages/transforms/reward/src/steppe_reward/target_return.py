@@ -121,12 +121,7 @@ class TargetReturn(PlannedTransform):
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for key, out_key in pairs:
-                before = td.get(out_key, None)
-                if before is None:
-                    raise KeyError(
-                        f"TargetReturn: there is no {out_key!r} in the data given to step. Step what reset, step_mdp "
-                        f"or step_and_maybe_reset returned, with an action added to it. Found {_keys_of(td)}."
-                    )
+                before = self.kept_entry(out_key, td)
                 following.set(out_key, before - following.get(key) if reduce else before.clone())
             return following
 
@@ -181,7 +176,3 @@ class _Kernel:
                     before[row] = target
 
         return step, reset
-
-
-def _keys_of(td: TensorDictBase) -> list[str]:
-    return sorted(map(str, td.keys()))

@@ -17,12 +17,12 @@ from steppe.transforms import (
     RowHooks,
     as_key,
     as_keys,
-    drop_empty_groups,
     names_of,
     set_beside,
 )
 
 from .gathering import Gathering
+from .named import drop_empty_groups
 
 __all__ = ["CatTensors"]
 

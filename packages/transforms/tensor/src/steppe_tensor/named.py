@@ -1,12 +1,17 @@
-"""Checks of arguments that several transforms have."""
+"""Checks of arguments that several transforms have, and groups that they leave empty."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from steppe.errors import SpecError
+from tensordict import TensorDictBase
 
-__all__ = ["checked_dim", "some_keys"]
+from steppe.errors import SpecError
+from steppe.specs import Composite
+from steppe.transforms import names_of
+
+__all__ = ["checked_dim", "drop_empty_groups", "some_keys"]
 
 
 def checked_dim(owner: str, name: str, dim: Any, allow_positive: bool) -> int:
@@ -25,3 +30,17 @@ def some_keys(owner: str, *keys: Any) -> None:
     """Raise an error if no key was passed."""
     if not any(keys):
         raise SpecError(f"{owner}: expected keys, found none. Pass in_keys=[...], or in_keys_inv=[...] for actions.")
+
+
+def drop_empty_groups(data: TensorDictBase | Composite, keys: Iterable[str | tuple[str, ...]]) -> None:
+    """Remove the groups above these keys that are empty, in place.
+
+    Args:
+        data: a TensorDict or a Composite.
+        keys: keys of removed entries.
+    """
+    above = {names_of(key)[:depth] for key in keys for depth in range(1, len(names_of(key)))}
+    for group in sorted(above, key=len, reverse=True):
+        level = data.get(group, None)
+        if level is not None and not list(level.keys()):
+            del data[group]

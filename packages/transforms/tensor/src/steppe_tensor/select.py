@@ -16,10 +16,11 @@ from steppe.transforms import (
     RowHooks,
     WholeSpecs,
     as_key,
-    drop_empty_groups,
     names_of,
     set_beside,
 )
+
+from .named import drop_empty_groups
 
 __all__ = ["ExcludeTransform", "RemoveEmptySpecs", "RenameTransform", "SelectTransform"]
 
