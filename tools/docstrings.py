@@ -8,7 +8,7 @@ from pathlib import Path
 __all__ = ["core_transforms", "summary"]
 
 #: Of the core's transforms those that others are made from.
-_BASES = {"EntryTransform", "ObservationTransform", "PlannedTransform", "SteppingTransform", "Transform", "WholeSpecs"}
+_BASES = {"EntryTransform", "ObservationTransform", "PlannedTransform", "SteppingTransform", "Transform"}
 
 
 def summary(sources: Path, target: str) -> str:

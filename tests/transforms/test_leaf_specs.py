@@ -101,7 +101,7 @@ SHIPPED: dict[str, tuple[tuple[Any, ...], dict[str, Any], Spec]] = {
 }
 #: Names of the core that are bases, or no transforms.
 CORE = [name for name in steppe.transforms.__all__ if isinstance(getattr(steppe.transforms, name), type)]
-BASES = {"EntryTransform", "ObservationTransform", "PlannedTransform", "SteppingTransform", "Transform", "WholeSpecs"}
+BASES = {"EntryTransform", "ObservationTransform", "PlannedTransform", "SteppingTransform", "Transform"}
 
 
 def made(name: str) -> Any:

@@ -8,11 +8,11 @@ import torch
 
 from steppe import SerialEnv, TransformedEnv
 from steppe.specs import Unbounded
-from steppe.transforms import RowGenerators, WholeSpecs
+from steppe.transforms import RowGenerators, Transform
 from steppe_testing import CountingEnv
 
 
-class Noisy(WholeSpecs):
+class Noisy(Transform):
     """A number for each row at a reset."""
 
     writes_done = False

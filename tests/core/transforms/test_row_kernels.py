@@ -8,11 +8,11 @@ import torch
 
 from steppe import SerialEnv, TransformedEnv, Unbounded
 from steppe.envs import BoundWriter
-from steppe.transforms import Compose, Hooks, RewardSum, RowHooks, StepCounter, SteppingTransform, WholeSpecs
+from steppe.transforms import Compose, Hooks, RewardSum, RowHooks, StepCounter, SteppingTransform, Transform
 from steppe_testing import ArrayCountingEnv, ArrayDataEnv, CountingEnv, DataEnv, assert_equal_data
 
 
-class Doubled(WholeSpecs):
+class Doubled(Transform):
     """An observation beside itself: a kernel that replaces an entry by one of another shape under the same key."""
 
     writes_done = False

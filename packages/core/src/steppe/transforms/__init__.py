@@ -38,7 +38,6 @@ from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
 from steppe.transforms.transformed_env import AutoResetEnv, TransformedEnv
 from steppe.transforms.unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env
-from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = [
     "AutoResetEnv",
@@ -60,7 +59,6 @@ __all__ = [
     "TensorDictPrimer",
     "Transform",
     "TransformedEnv",
-    "WholeSpecs",
     "apply_to_composite",
     "apply_to_composite_inv",
     "as_key",

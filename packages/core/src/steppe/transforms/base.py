@@ -11,12 +11,12 @@ from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import dispatch
 
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, Spec
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
 from steppe.storage import find_entry
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
 from steppe.transforms.overrides import Overrides, changed_specs
 from steppe.transforms.placed import Placed
-from steppe.transforms.spec_decorators import map_leaves
+from steppe.transforms.spec_decorators import changed_spec, map_leaves
 from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transform_keys import Key, Keys, as_keys, keys_property
 
@@ -96,6 +96,8 @@ class Transform(Placed):
     #: The methods on which ``shared_key`` relies. A subclass that overrides another method below the class of one of
     #: these has no shared key.
     key_methods: ClassVar[tuple[str, ...]] = ("shared_key",)
+    #: The kinds of specs that ``transform_specs`` changes, if the class overrides it.
+    changed_kinds: ClassVar[tuple[str, ...]] = SPEC_KINDS
 
     # Keys as they were assigned; None if they follow from the environment or from other keys.
     _in_keys: list[Key] | None = None
@@ -241,33 +243,55 @@ class Transform(Placed):
 
     def transform_observation_spec(self, observation_spec: Spec) -> Spec:
         """Change the spec of observations, in place or not, and return it."""
-        return observation_spec
+        return self._kind_behind("observation", observation_spec)
 
     def transform_reward_spec(self, reward_spec: Spec) -> Spec:
         """Change the spec of rewards."""
-        return reward_spec
+        return self._kind_behind("reward", reward_spec)
 
     def transform_done_spec(self, done_spec: Spec) -> Spec:
         """Change the spec of done entries."""
-        return done_spec
+        return self._kind_behind("done", done_spec)
 
     def transform_action_spec(self, action_spec: Spec) -> Spec:
         """Change the spec of actions, to that of the actions that the caller passes."""
-        return action_spec
+        return self._kind_behind("action", action_spec)
 
     def transform_state_spec(self, state_spec: Spec) -> Spec:
         """Change the spec of states, the entries that a step reads beside the action."""
-        return state_spec
+        return self._kind_behind("state", state_spec)
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
         """Change the entries ``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec``."""
-        return self._transform_kinds(output_spec, OUTPUT_KINDS)
+        return self._kinds_behind(output_spec, OUTPUT_KINDS)
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
         """Change the entries ``full_action_spec`` and ``full_state_spec``."""
-        return self._transform_kinds(input_spec, INPUT_KINDS)
+        return self._kinds_behind(input_spec, INPUT_KINDS)
 
-    def _transform_kinds(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
+    def _kind_behind(self, kind: str, spec: Spec) -> Spec:
+        """Return the spec of one kind, as ``transform_specs`` changes it if the class overrides that."""
+        if kind not in self.changed_kinds or not self._writes("transform_specs"):
+            return spec
+
+        def change(spec: Composite) -> Composite:
+            with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
+                after: Composite = getattr(self.transform_specs(self.specs_around(**{kind: spec})), kind)
+            return after
+
+        return changed_spec(self, kind, spec, change)
+
+    def _kinds_behind(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
+        if not self._overrides.has_specs_at_once:
+            return self._each_kind_behind(packed, kinds)
+        if not set(kinds) & set(self.changed_kinds):
+            return packed
+        specs = {kind: packed[f"full_{kind}_spec"] for kind in kinds if f"full_{kind}_spec" in packed.keys()}
+        after = self.transform_specs(self.specs_around(**specs))
+        return Composite({f"full_{kind}_spec": getattr(after, kind) for kind in specs}, shape=after.batch_size)
+
+    def _each_kind_behind(self, packed: Composite, kinds: Iterable[str]) -> Composite:
+        """Change packed specs, in place, by the methods for single kinds."""
         for kind in kinds:
             name = f"full_{kind}_spec"
             before: Composite | None = packed.get(name, None)
@@ -277,6 +301,18 @@ class Transform(Placed):
             spec = method(before)
             packed[name] = spec if isinstance(spec, Composite) else map_leaves(self, kind, before, method)
         return packed
+
+    def specs_around(self, **specs: Composite) -> EnvSpecs:
+        """Return the specs of the environment before the transform, with some of them replaced.
+
+        Args:
+            **specs: at least one Composite by kind: ``observation``, ``reward``, ``done``, ``action``, ``state``.
+        """
+        first = next(iter(specs.values()))
+        env = self.parent
+        if env is not None and env.batch_size == first.shape:
+            return EnvSpecs.of(env).changed(**specs)
+        return EnvSpecs.without_env(first.shape, first.device).changed(**specs)
 
     def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
         """Change the batch size of the environment."""
@@ -289,14 +325,27 @@ class Transform(Placed):
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         """Return the specs of the environment behind this transform.
 
-        Override this if an entry depends on several specs; otherwise one of the methods above suffices.
+        Override this if an entry depends on several specs: a count has the shape of ``done``, a sum that of the reward.
+        The methods above then follow from it. If one of them is called directly, the other specs are those of the
+        environment before the transform, or, without an environment, ``reward``, ``done`` and ``terminated`` at the
+        root; missing entries are skipped then, as with ``missing_tolerance``.
 
         Args:
             specs: specs of the environment with the transforms before this one, locked. Change a ``copy()``.
         """
-        return changed_specs(
-            self, specs, self.transform_output_spec(specs.output), self.transform_input_spec(specs.input)
-        )
+        output, inputs = specs.output, specs.input
+        if self._writes("transform_output_spec"):
+            output = self.transform_output_spec(output)
+        else:
+            self._each_kind_behind(output, self._kinds_written(OUTPUT_KINDS))
+        if self._writes("transform_input_spec"):
+            inputs = self.transform_input_spec(inputs)
+        else:
+            self._each_kind_behind(inputs, self._kinds_written(INPUT_KINDS))
+        return changed_specs(self, specs, output, inputs)
+
+    def _kinds_written(self, kinds: tuple[str, ...]) -> list[str]:
+        return [kind for kind in kinds if self._writes(f"transform_{kind}_spec")]
 
     def memory_spec(self, specs: EnvSpecs) -> Composite | None:
         """Return the specs of private values that the transform keeps from step to step.

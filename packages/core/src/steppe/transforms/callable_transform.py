@@ -11,13 +11,13 @@ from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor,
 
 from steppe.errors import SpecError
 from steppe.specs import Binary, Composite, NonTensor, Spec, Unbounded
+from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, set_beside
-from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["CallableTransform", "spec_of_value"]
 
 
-class CallableTransform(WholeSpecs):
+class CallableTransform(Transform):
     """Runs a function of a TensorDict after each step and each reset.
 
     Args:

@@ -7,12 +7,11 @@ from steppe.specs import Composite, Spec
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.row_kernels import RowKernels
 from steppe.transforms.transform_keys import DONE_NAMES, Key, names_of
-from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["EntryTransform"]
 
 
-class EntryTransform(RowKernels, WholeSpecs):
+class EntryTransform(RowKernels):
     """Base class of transforms of single entries: observations, rewards and done entries; inverse: actions and states.
 
     A subclass overrides ``_apply_transform(value)`` and ``transform_leaf(leaf, batch_dims)``, which returns the spec of

@@ -141,9 +141,15 @@ class Overrides:
                 set_beside(spec, key, leaf, memory)
         return after
 
+    @property
+    def has_specs_at_once(self) -> bool:
+        """Whether a class overrides ``transform_specs``, and no subclass of it a method for single specs."""
+        owner = self.owner_of("transform_specs")
+        return owner is not self._base and not any(self.has(name, owner) for name in _SPEC_METHODS)
+
     def _specs(self, specs: EnvSpecs) -> EnvSpecs:
         transform, owner = self._transform, self.owner_of("transform_specs")
-        if owner is self._base or not any(self.has(name, owner) for name in _SPEC_METHODS):
+        if owner is self._base or self.has_specs_at_once:
             return transform.transform_specs(specs)
         output, inputs = transform.transform_output_spec, transform.transform_input_spec
         if not self.has("transform_output_spec", owner):

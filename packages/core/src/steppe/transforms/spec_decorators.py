@@ -15,7 +15,7 @@ from steppe.transforms.transform_keys import Key, as_key, names_of
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform
 
-__all__ = ["apply_to_composite", "apply_to_composite_inv", "kind_of", "map_leaves", "takes_leaf"]
+__all__ = ["apply_to_composite", "apply_to_composite_inv", "changed_spec", "map_leaves", "takes_leaf"]
 
 _T = TypeVar("_T", bound="Transform")
 
@@ -108,28 +108,33 @@ def takes_leaf(method: Callable[[_T, Composite], Composite]) -> Callable[[_T, Sp
                 spec["mark"] = Unbounded((1,))
                 return spec
     """
-    kind = kind_of(method)
+    kind = method.__name__.removeprefix("transform_").removesuffix("_spec")
 
     @functools.wraps(method)
     def of_either(self: _T, spec: Spec) -> Spec:
-        if isinstance(spec, Composite):
-            return method(self, spec)
-        env = self.parent
-        if env is not None and spec.shape[: len(env.batch_size)] == env.batch_size:
-            around = getattr(env, f"full_{kind}_spec").clone()
-        else:
-            around = Composite(shape=torch.Size(()), device=spec.device)
-        pairs = _pairs(self, kind)
-        for key, _ in pairs:
-            around.set(key, spec.clone())
-        after = method(self, around)
-        for key in [*(out_key for _, out_key in pairs), *(key for key, _ in pairs)]:
-            leaf: Spec | None = after.get(key, None)
-            if leaf is not None:
-                return leaf
-        return spec
+        return changed_spec(self, kind, spec, functools.partial(method, self))
 
     return of_either
+
+
+def changed_spec(transform: Transform, kind: str, spec: Spec, change: Callable[[Composite], Composite]) -> Spec:
+    """Call a function of a Composite with a Composite, or with one around a leaf; see :func:`takes_leaf`."""
+    if isinstance(spec, Composite):
+        return change(spec)
+    env = transform.parent
+    if env is not None and spec.shape[: len(env.batch_size)] == env.batch_size:
+        around = getattr(env, f"full_{kind}_spec").clone()
+    else:
+        around = Composite(shape=torch.Size(()), device=spec.device)
+    pairs = _pairs(transform, kind)
+    for key, _ in pairs:
+        around.set(key, spec.clone())
+    after = change(around)
+    for key in [*(out_key for _, out_key in pairs), *(key for key, _ in pairs)]:
+        leaf: Spec | None = after.get(key, None)
+        if leaf is not None:
+            return leaf
+    return spec
 
 
 def map_leaves(transform: Transform, kind: str, spec: Composite, method: Callable[[Spec], Spec]) -> Composite:
@@ -160,11 +165,6 @@ def map_leaves(transform: Transform, kind: str, spec: Composite, method: Callabl
     keys, out_keys = map(list, zip(*pairs, strict=True))
     _mapped(transform, lambda _, leaf: method(leaf), spec, keys, out_keys, move=kind in INPUT_KINDS)
     return spec
-
-
-def kind_of(method: Callable[..., object]) -> str:
-    """Return the kind of specs that a ``transform_<kind>_spec`` changes."""
-    return method.__name__.removeprefix("transform_").removesuffix("_spec")
 
 
 def _pairs(transform: Transform, kind: str) -> list[tuple[Key, Key]]:

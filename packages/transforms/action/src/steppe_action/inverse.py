@@ -10,12 +10,12 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
-from steppe.transforms import EnvSpecs, Hooks, RowGenerators, WholeSpecs, set_beside
+from steppe.transforms import EnvSpecs, Hooks, RowGenerators, Transform, set_beside
 
 __all__ = ["ActionInverse", "has_floats", "one_row"]
 
 
-class ActionInverse(WholeSpecs):
+class ActionInverse(Transform):
     """Turns actions of the caller, at ``out_keys_inv``, into actions of the environment, at ``in_keys_inv``.
 
     A subclass overrides ``_inv_apply_transform``, which turns an action of the caller into one of the environment,

@@ -10,12 +10,12 @@ from tensordict import TensorDictBase
 from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
 from steppe.specs import Spec
-from steppe.transforms import EnvSpecs, SteppingTransform, WholeSpecs, as_key, names_of, replace_last, set_beside
+from steppe.transforms import EnvSpecs, SteppingTransform, as_key, names_of, replace_last, set_beside
 
 __all__ = ["MultiAction"]
 
 
-class MultiAction(SteppingTransform, WholeSpecs):
+class MultiAction(SteppingTransform):
     """Takes several actions in one step, one after the other.
 
     For an action ``[*B, *F]`` of the environment the caller writes ``[*B, K, *F]`` (``dim=1``); the number ``K`` may

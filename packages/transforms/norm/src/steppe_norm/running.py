@@ -11,7 +11,7 @@ from tensordict import MemoryMappedTensor, TensorDict, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import Composite, Unbounded
-from steppe.transforms import Compose, EnvSpecs, Hooks, RowHooks, WholeSpecs, as_key, names_of, set_beside
+from steppe.transforms import Compose, EnvSpecs, Hooks, RowHooks, Transform, as_key, names_of, set_beside
 from steppe.workers import SharedLock
 from steppe_norm.observation_norm import ObservationNorm
 
@@ -44,7 +44,7 @@ class Statistics:
         return {**self.__dict__, "_arrays": None}
 
 
-class RunningNorm(WholeSpecs):
+class RunningNorm(Transform):
     """Base class of transforms that update statistics at each step and reset, and normalize with them.
 
     The statistics are created as soon as the specs of the environment are known, in memory that clones and workers

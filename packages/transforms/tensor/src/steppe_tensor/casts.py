@@ -12,12 +12,12 @@ from tensordict.nn import dispatch
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
-from steppe.transforms import EnvSpecs, Hooks, RowHooks, WholeSpecs, keys_property, pair_hook
+from steppe.transforms import EnvSpecs, Hooks, RowHooks, Transform, keys_property, pair_hook
 
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]
 
 
-class DTypeCastTransform(WholeSpecs):
+class DTypeCastTransform(Transform):
     """Casts entries from one dtype to another, and back on the way to the environment.
 
     Without keys, data that comes from no environment is cast in all entries of ``dtype_in``; ``inv`` casts all entries

@@ -14,7 +14,7 @@ from steppe.transforms import (
     Hooks,
     PlannedTransform,
     RowHooks,
-    WholeSpecs,
+    Transform,
     as_key,
     names_of,
     set_beside,
@@ -65,7 +65,7 @@ def _each(owner: str, keys: tuple[Any, ...]) -> list[Any]:
     return [as_key(key) for key in keys]
 
 
-class ExcludeTransform(WholeSpecs):
+class ExcludeTransform(Transform):
     """Drops entries from the data that the environment returns.
 
     Args:
@@ -128,7 +128,7 @@ class ExcludeTransform(WholeSpecs):
         return ("excluded_keys", "inverse")
 
 
-class SelectTransform(WholeSpecs):
+class SelectTransform(Transform):
     """Keeps some entries of the data that the environment returns, and drops all others.
 
     States, which each step reads from the data, such as the counts of other transforms, are always kept.

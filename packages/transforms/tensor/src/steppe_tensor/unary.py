@@ -9,14 +9,14 @@ from tensordict import NonTensorData, NonTensorStack
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
-from steppe.transforms import EnvSpecs, WholeSpecs, names_of, set_beside, spec_of_value
+from steppe.transforms import EnvSpecs, Transform, names_of, set_beside, spec_of_value
 
 __all__ = ["UnaryTransform"]
 
 _FLAGS = ("done", "terminated", "truncated")
 
 
-class UnaryTransform(WholeSpecs):
+class UnaryTransform(Transform):
     """Applies a function to entries of the data.
 
     The function is called once on zeros to find the specs of its results: unbounded, with the shape and dtype of the

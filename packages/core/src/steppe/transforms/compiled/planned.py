@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tensordict import TensorDictBase
 
+from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks
 from steppe.transforms.unattached import no_environment, not_for_data
-from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["PlannedTransform"]
 
 
-class PlannedTransform(WholeSpecs):
+class PlannedTransform(Transform):
     """Base class of transforms that override only ``hooks`` and ``transform_specs``.
 
     Use it if the functions depend on the specs of the environment, such as its levels with done entries. The methods

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import BoundWriter, DoneGroup, EnvBase, done_groups
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, Spec, Unbounded
 from steppe.storage import entries, find_entry
 from steppe.transforms.transform_keys import Key, names_of
 
@@ -68,6 +68,15 @@ class EnvSpecs:
         """Read the specs of an environment."""
         kinds = {kind: getattr(env, f"full_{kind}_spec") for kind in SPEC_KINDS}
         return cls(**kinds, batch_size=env.batch_size, device=env.device)
+
+    @classmethod
+    def without_env(cls, size: torch.Size, device: torch.device | None) -> EnvSpecs:
+        """Return specs with ``reward``, ``done`` and ``terminated`` at the root."""
+        shape = torch.Size((*size, 1))
+        flags = {name: Binary(shape=shape, dtype=torch.bool, device=device) for name in ("done", "terminated")}
+        kinds: dict[str, Mapping[str, Spec]] = {"reward": {"reward": Unbounded(shape, device=device)}, "done": flags}
+        specs = {kind: Composite(kinds.get(kind, {}), shape=size, device=device) for kind in SPEC_KINDS}
+        return cls(**specs, batch_size=torch.Size(size), device=device)
 
     @classmethod
     def of_row(cls, env: EnvBase) -> EnvSpecs | None:
