@@ -74,8 +74,9 @@ class BatchedEnv(EnvBase):
     The batch forwards attributes and methods: ``a, b = env.g`` reads ``g`` of two environments, ``env.render()`` calls
     a method of each.
 
-    A class of batches defines ``_make_backend``. It may override ``_lay_out``, which refuses environments that do not
-    fit, ``_opened``, which prepares what its steps need, and ``check_open``, which refuses calls.
+    A class of batches defines ``_make_backend``. It may override ``_lay_out`` to refuse environments, ``_opened`` to
+    prepare for steps, ``check_open`` to refuse calls, ``_have`` to refuse reading attributes, ``_stacked`` to validate
+    what is sent in messages, and ``_stop`` to drop calls that are under way.
 
     Args:
         num_workers: how many environments.

@@ -8,12 +8,10 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from steppe.batched.backends.base import Backend
-from steppe.batched.batch_layout import make_envs, report
+from steppe.batched.backends.serving_shard import ShardService
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import LooseInputs, LooseReports
-from steppe.batched.operations import ask_rows, perform, seed_rows
-from steppe.batched.shard import Shard
-from steppe.batched.unbuffered import run_rows
+from steppe.batched.operations import perform
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -33,12 +31,11 @@ class InProcess(Backend):
     outlives: ClassVar[bool] = False
 
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
-        self.envs: list[Any] = []
         # The first use may be under inference mode, but tensors of environments must be usable in any mode.
         with torch.inference_mode(False):
-            self.envs += self._raising(lambda: make_envs(factories, 0))
-        self.reports = [report(env) for env in self.envs]
-        self._rows = dict(enumerate(self.envs))
+            self._service = self._raising(lambda: ShardService(factories, 0))
+        self.reports = self._service.reports()
+        self.envs = list(self._service.envs.values())
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage, flags = Storage(row, (n,), kind="shared" if staged else "plain"), Flags(n)
@@ -47,7 +44,8 @@ class InProcess(Backend):
 
     def use(self, storage: Storage, flags: Flags) -> None:
         """Write rows of this storage from now on."""
-        self.shard = Shard(self.envs, storage, flags)
+        self._service.use(storage, flags)
+        self.shard = self._service.shard
 
     def check(self, name: str) -> None:
         pass
@@ -60,11 +58,10 @@ class InProcess(Backend):
         raise raised
 
     def take_loose(self) -> LooseReports:
-        return {} if self.shard.loose is None else self.shard.loose.take()
+        return self._service.take_loose()
 
     def set_loose(self, inputs: LooseInputs) -> None:
-        if self.shard.loose is not None:
-            self.shard.loose.set_inputs(inputs)
+        self._service.set_loose(inputs)
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
         return self.shard.decoder()
@@ -77,13 +74,13 @@ class InProcess(Backend):
         raise raised
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        return self._raising(lambda: run_rows(op, self._rows, data))
+        return self._raising(lambda: self._service.exchange(op, data))
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        return self._raising(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
+        return self._raising(lambda: self._service.ask(path, dict(enumerate(calls))))
 
     def seed(self, seeds: dict[int, Any]) -> None:
-        self._raising(lambda: seed_rows(self._rows, seeds))
+        self._raising(lambda: self._service.seed(seeds))
 
     def stop(self, timeout: float) -> None:
         self.stopped = True

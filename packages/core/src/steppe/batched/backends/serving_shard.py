@@ -1,4 +1,4 @@
-"""The worker of a batch: it makes the environments of its shard and steps them on command."""
+"""ShardService: the environments that one process or thread steps, and the worker process that serves a batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def serve(worker: Worker, shard: ShardFactories) -> None:
 
 
 class ShardService(Service):
-    """The environments of one worker, which is a process or a thread.
+    """The environments of a batch that one worker process, one thread or the caller steps.
 
     Args:
         factories: a factory for each row.
