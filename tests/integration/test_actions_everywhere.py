@@ -158,7 +158,7 @@ def test_a_number_that_is_no_category_is_an_error(act, way, kind):
 
 
 @everywhere
-def test_a_whole_float_is_taken_as_a_number_and_another_is_an_error(act, way, kind):
+def test_a_whole_float_is_an_action_and_a_fraction_is_refused(act, way, kind):
     with pytest.raises(ActionError, match=r"found torch.float32 with the value 1.5.*project\(action\)"):
         act(way, kind, "categorical", torch.tensor(1.5))
     data = act(way, kind, "categorical", torch.tensor(2.0))

@@ -55,7 +55,7 @@ def assert_is_raw(data, seed):
     assert data["next", "observation"][ends].isnan().all()
 
 
-def test_it_ends_where_the_library_ends_and_goes_on_from_its_reset():
+def test_episodes_end_and_restart_as_in_the_library():
     env = make()
     env.set_seed(0)
 

@@ -116,7 +116,8 @@ def kit(package: Path, site: Path, *options: str) -> str:
     return run("pytest", "-q", "-p", "no:cacheprovider", *options, folder=package, site=site).splitlines()[-1]
 
 
-def test_a_plugin_of_an_installed_library_passes_the_kit_as_it_is_written(tmp_path, site):
+def test_a_generated_plugin_of_a_library_passes_the_kit(tmp_path, site):
+    """A plugin of an installed library passes the conformance tests as it is written."""
     install_library(site, "warehouse", WAREHOUSE)
     library = ("--library", "warehouse>=1,<2", "--names", "small,large", "--transform", "GridOneHot")
     run("steppe", "new-plugin", "warehouse", *library, folder=tmp_path, site=site)
@@ -131,7 +132,8 @@ def test_a_plugin_of_an_installed_library_passes_the_kit_as_it_is_written(tmp_pa
     assert "64 passed, 8 skipped" in kit(package, site)
 
 
-def test_specs_of_spaces_and_the_library_s_own_time_limit_pass_the_kit(tmp_path, site):
+def test_generated_specs_and_a_library_time_limit_pass_the_kit(tmp_path, site):
+    """The specs come from the library's spaces, and the time limit is the library's own."""
     install_library(site, "drift", DRIFT)
     run("steppe", "new-plugin", "drift", "--library", "drift>=1,<2", "--names", "plain", folder=tmp_path, site=site)
     env = (tmp_path / "drift-steppe/src/drift_steppe/env.py").read_text(encoding="utf-8")
@@ -144,7 +146,7 @@ def test_specs_of_spaces_and_the_library_s_own_time_limit_pass_the_kit(tmp_path,
 
 
 @pytest.mark.exhaustive
-def test_a_plugin_without_a_library_passes_the_kit_as_it_is_written(tmp_path, site):
+def test_a_generated_plugin_without_a_library_passes_the_kit(tmp_path, site):
     run("steppe", "new-plugin", "maze", "--names", "one", "--transform", "MazeOneHot", folder=tmp_path, site=site)
     install(tmp_path / "maze-steppe", site)
 

@@ -210,7 +210,8 @@ def outside(case: Case, batch: Any, kind: Any) -> EnvBase:
     suppress_health_check=list(HealthCheck),
 )
 @given(case=cases())
-def test_on_rows_and_on_tensordicts_alone_and_in_and_over_a_batch(case: Case) -> None:
+def test_rows_and_tensordicts_agree_alone_and_in_batches(case: Case) -> None:
+    """A chain gives the same data on rows and on TensorDicts, inside and around a batch."""
     expected = by_rollout(case.single(DataEnv))
     assert_equal_data(by_rollout(case.single(ArrayDataEnv)), expected, "a rollout on rows")
     assert_equal_data(by_steps(case.single(ArrayDataEnv)), expected, "steps on rows")

@@ -39,7 +39,8 @@ def play(env: EnvBase) -> TensorDictBase:
 
 
 @pytest.mark.parametrize("max_steps", [None, 6], ids=["ended by the environment", "ended by StepCounter"])
-def test_serial_and_parallel_with_the_transform_inside_and_outside_agree(max_steps: int | None) -> None:
+def test_batches_agree_with_transforms_inside_and_outside(max_steps: int | None) -> None:
+    """Serial and parallel batches with transforms inside and outside give the same data."""
     reference = play(batch(SerialEnv, "inside", max_steps))
 
     ended = reference["next", "done"].sum(1)
@@ -127,7 +128,7 @@ def test_random_actions_of_one_seed_are_the_same_in_every_class(kind: type) -> N
     assert_equal_data(random_data(SerialEnv(N, "gym:Pendulum-v1")), random_data(kind(N, "gym:Pendulum-v1")))
 
 
-def test_a_single_environment_draws_the_actions_of_a_batch_of_one() -> None:
+def test_a_single_env_draws_the_actions_of_a_batch_of_one() -> None:
     single, many = make_env("gym:CartPole-v1"), SerialEnv(1, "gym:CartPole-v1")
     single.set_seed(SEED)
     many.set_seed(SEED)

@@ -50,7 +50,8 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("case", "caught_by"), cases().items())
-def test_each_wrong_environment_fails_the_one_test_that_should_catch_it(run, case, caught_by):
+def test_each_wrong_environment_fails_exactly_one_test(run, case, caught_by):
+    """Each mistake is caught by the one test that is meant for it."""
     outcomes = run[0][case]
     failed = {name for name, outcome in outcomes.items() if outcome in ("failure", "error")}
 

@@ -132,7 +132,8 @@ def test_random_data_follows_its_specs_and_seed():
     assert pickle.loads(pickle.dumps(env)).rollout(9).batch_size == (3,)
 
 
-def test_a_heterogeneous_environment_that_resets_itself_gives_the_data_of_one_that_does_not():
+def test_a_heterogeneous_env_that_resets_itself_has_equal_data():
+    """The environment gives the data of one that is reset from outside."""
     itself, other = AutoResettingHeterogeneousEnv(2), HeterogeneousCountingEnv(2)
     for env in (itself, other):
         env.set_seed(0)
@@ -179,7 +180,8 @@ def test_a_tensorclass_is_a_tensordict_in_a_batch(kind):
     assert place["y"][1].squeeze(-1).tolist() == [-1, -2, -3]
 
 
-def test_data_that_changes_its_shape_is_named_where_it_is_looked_for():
+def test_data_that_changes_its_shape_is_named_by_each_check():
+    """check_env_specs, run_type_checks, and return_contiguous name the entry."""
     ShapeShiftingEnv(at=3).check_env_specs(steps=2)
     with pytest.raises(SpecError, match=r"observation.*\(1,\).*\(2,\)"):
         ShapeShiftingEnv(at=3).check_env_specs(steps=3)
@@ -190,7 +192,7 @@ def test_data_that_changes_its_shape_is_named_where_it_is_looked_for():
 
 
 @pytest.mark.parametrize("make", [CountingEnv, StatelessCountingEnv, ModelCountingEnv, NestedCountingEnv])
-def test_a_reset_hands_its_arguments_to_environments_with_and_without_a_use_for_them(make):
+def test_a_mock_takes_reset_arguments_that_it_does_not_use(make):
     env = make(3)
     fresh = env.reset(options={"level": 2})
 

@@ -115,7 +115,7 @@ def test_its_metadata_has_both_entry_points_and_all_bounds(new_plugin, tmp_path)
         ("acme-sim", "--kind", "transforms", "--transform", "Flip,Flop"),
     ],
 )
-def test_every_file_is_python_that_compiles_and_has_no_place_left_to_fill(new_plugin, tmp_path, arguments):
+def test_every_generated_file_compiles_and_has_no_placeholders(new_plugin, tmp_path, arguments):
     assert new_plugin(*arguments).status == 0
 
     files = sources(tmp_path / "acme-sim-steppe")
@@ -146,7 +146,8 @@ def test_its_plugin_is_found_without_torch_and_says_what_it_has(new_plugin, tmp_
             sys.modules.pop(module, None)
 
 
-def test_specs_are_proposed_from_a_reset_where_the_library_is_there(new_plugin, tmp_path, warehouse):
+def test_specs_are_proposed_from_a_reset_of_the_library(new_plugin, tmp_path, warehouse):
+    """If the library can be imported, new-plugin reads the specs from one reset."""
     status, out, _ = new_plugin("warehouse", "--library", "warehouse>=1,<2")
 
     assert status == 0
@@ -260,7 +261,8 @@ def test_simulators_are_called_as_they_want_it(new_plugin, tmp_path, fake_dist, 
     assert [line for line in lines if line not in env] == []
 
 
-def test_where_the_library_is_missing_a_simulator_stands_in_and_the_author_is_told(new_plugin, tmp_path):
+def test_a_simulator_stands_in_for_a_missing_library(new_plugin, tmp_path):
+    """If the library cannot be imported, new-plugin writes a simulator and says so."""
     status, out, _ = new_plugin("warehouse", "--library", "warehouse>=1,<2")
 
     assert status == 0

@@ -103,7 +103,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("change", "caught_by"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
-def test_each_wrong_plugin_fails_the_one_test_that_should_catch_it(plugin, change, caught_by):
+def test_each_wrong_plugin_fails_exactly_one_test(plugin, change, caught_by):
+    """Each mistake is caught by the one test that is meant for it."""
     assert plugin(**change) == {caught_by}
 
 

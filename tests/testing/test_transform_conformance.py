@@ -263,7 +263,8 @@ FLAGS = {
 
 
 @pytest.mark.parametrize(("transform", "caught_by"), [(Doubled, None), *WRONG])
-def test_each_wrong_transform_fails_the_one_test_that_should_catch_it(transform, caught_by, pools, tmp_path):
+def test_each_wrong_transform_fails_exactly_one_test(transform, caught_by, pools, tmp_path):
+    """Each mistake is caught by the one test that is meant for it."""
     failed = run(transform, pools, tmp_path, **{"invertible": True, **FLAGS.get(transform, {})})
 
     assert failed == ({caught_by} if caught_by else set())

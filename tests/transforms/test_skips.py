@@ -36,7 +36,8 @@ def switched_off() -> dict[str, set[str]]:
     return found
 
 
-def test_each_test_that_a_transform_leaves_out_has_its_reason_in_skips_toml():
+def test_each_skipped_conformance_test_has_its_reason():
+    """skips.toml lists a reason for each test that a transform leaves out, and no other."""
     found, listed = switched_off(), read_toml(HERE / "skips.toml")
     missing = [f"[{name}] {flag}" for name, flags in found.items() for flag in flags - set(listed.get(name, {}))]
     superfluous = [f"[{name}] {flag}" for name, flags in listed.items() for flag in set(flags) - found.get(name, set())]

@@ -53,6 +53,6 @@ def test_a_collector_appends_what_the_policy_needs():
         check(next(collector))
 
 
-def test_another_transform_of_torchrl_is_refused_with_the_import_of_ours():
+def test_a_transform_of_torchrl_is_refused_with_our_import():
     with pytest.raises(SpecError, match=r"This RewardSum is a class of TorchRL.*from steppe import RewardSum"):
         TransformedEnv(ArrayCountingEnv(), envs.RewardSum())

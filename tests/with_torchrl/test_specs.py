@@ -124,7 +124,8 @@ def test_the_two_share_nothing():
     assert list(mine.keys()) == ["a"]
 
 
-def test_a_leaf_without_a_device_is_on_the_cpu_whatever_torchs_default_device_is():
+def test_a_leaf_without_a_device_is_on_the_cpu():
+    """A leaf of a converted spec is on the CPU whatever torch's default device is."""
     with torch.device("meta"):
         assert to_torchrl(ours.Bounded(-1, 1, (2,))).device == torch.device("cpu")
         assert to_torchrl(ours.Composite(a=ours.Unbounded(1))).device is None
@@ -229,7 +230,9 @@ def test_modules_project_what_they_write(spec):
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["leaf", "composite"])
-def test_modules_of_exploration_take_converted_specs_of_leaves_and_of_all_actions(whole):
+def test_exploration_modules_take_converted_specs(whole):
+    """Exploration modules take the spec of a single leaf or of all actions."""
+
     def spec_of(leaf):
         return to_torchrl(ours.Composite(action=leaf) if whole else leaf)
 
@@ -244,8 +247,8 @@ def test_modules_of_exploration_take_converted_specs_of_leaves_and_of_all_action
     assert PUSH.is_in(actor(spec_of(PUSH))(observations())["action"])
 
 
-def test_a_spec_of_torchrl_in_the_place_of_ours_is_an_error_that_names_the_converter():
-
+def test_a_spec_of_torchrl_is_an_error_with_the_converter():
+    """The error for a spec of TorchRL in the place of ours names from_torchrl."""
     given = theirs.Bounded(-1, 1, (1,))
     env = CountingEnv(3)
     for wrong in (

@@ -75,7 +75,7 @@ def test_closing_again_does_nothing(make, wrap, used):
         env.reset()
 
 
-def test_closing_the_base_first_closes_the_transformed_env():
+def test_a_base_may_be_closed_before_its_transformed_env():
     env = TransformedEnv(CountingEnv(), StepCounter())
     env.base_env.close()
     env.close()

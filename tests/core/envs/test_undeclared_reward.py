@@ -62,7 +62,7 @@ def test_such_an_environment_passes_its_check(rewards):
 
 
 def test_declaring_a_reward_does_not_change_random_numbers():
-    """The look for an undeclared reward does not change the random numbers."""
+    """The search for an undeclared reward does not change the random numbers."""
 
     def first(declares):
         torch.manual_seed(0)

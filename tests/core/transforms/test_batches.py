@@ -177,8 +177,8 @@ def test_a_recurrent_state_survives_every_kind_of_step(make, kind, how):
     assert seen == ([[3.0 + t] * 3 for t in range(5)] if how == "all" else expected)
 
 
-def test_a_computed_state_replaces_that_of_the_last_step():
-    """A step starts from the state in the root and not from that under next."""
+def test_a_step_starts_from_the_state_in_the_root():
+    """The state that the last step left under next is not used."""
     with closing(SerialEnv(2, StatelessCountingEnv)) as env:
         td = env.step(env.rand_action(env.reset()))
         again = env.step(td.set("count", td["count"] + 10))

@@ -144,7 +144,8 @@ def test_without_entries_it_changes_nothing():
     assert set(env.reset().keys()) == set(CountingEnv(3).reset().keys())
 
 
-def test_primers_of_another_batch_size_are_an_error_or_expanded_where_asked_to():
+def test_primers_of_another_batch_size_need_expand_specs():
+    """Without expand_specs, primers of another batch size are an error."""
     base, other = CountingEnv(2, batch_size=(3,)), Composite(h=Unbounded((4, 2)), shape=(4,))
 
     with pytest.raises(SpecError, match=r"batch size of the primers, \(4,\).*environment, \(3,\); expand_specs=True"):

@@ -65,7 +65,7 @@ def test_num_workers_makes_a_batch_of_worker_processes():
     assert_equal_data(found, same.rollout(10, break_when_any_done=False))
 
 
-def test_auto_reset_of_several_workers_is_given_to_each_environment():
+def test_auto_reset_of_workers_is_passed_to_each_environment():
     batch = GymEnv("CartPole-v1", num_workers=2, auto_reset=True, auto_reset_replace=False)
 
     assert isinstance(batch, ParallelEnv)
@@ -101,7 +101,8 @@ def test_the_encoding_is_given_without_its_name():
     assert GymWrapper(env=Player()).action_spec.shape == (3,)
 
 
-def test_frames_come_alone_by_name_and_beside_the_observation_from_an_object():
+def test_frames_come_alone_by_name_and_added_from_an_object():
+    """pixels_only is the default for a name, but not for an environment object."""
     for env, keys in (
         (GymEnv("CartPole-v1", from_pixels=True), {"pixels"}),
         (GymEnv("CartPole-v1", from_pixels=True, pixels_only=False), {"pixels", "observation"}),
@@ -188,7 +189,9 @@ def test_a_missing_observation_is_what_the_user_says():
     assert (kept, whole) == (1.0, [0, 1])
 
 
-def test_actions_reach_an_environment_that_computes_with_torch_as_tensors():
+def test_unconverted_actions_reach_the_environment_as_tensors():
+    """With convert_actions_to_numpy=False, the environment can compute with torch."""
+
     class Torch(Player):
         def reset(self, *, seed=None, options=None):
             return torch.zeros(2), {}
@@ -208,7 +211,8 @@ def test_actions_reach_an_environment_that_computes_with_torch_as_tensors():
     assert "convert_actions_to_numpy=False" in env.row_problem
 
 
-def test_actions_that_are_not_converted_are_one_hot_rows_and_dicts_as_in_the_data():
+def test_unconverted_actions_have_the_form_of_the_data():
+    """Actions that are not converted are one-hot rows and dicts, as in the data."""
     one_hot = Player()
     GymWrapper(one_hot, convert_actions_to_numpy=False).rollout(1)
     several = Player(action=spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,))))
@@ -345,7 +349,8 @@ class TestFrameSkip:
         env.step(env.rand_action(td))
         return game.ale.getFrameNumber() - before
 
-    def test_an_environment_that_repeats_actions_itself_is_told_how_often(self):
+    def test_an_environment_may_repeat_actions_itself(self):
+        """If the library has frame_skip, it is passed on and the wrapper does not repeat."""
         one, batch = GymEnv("ALE/Pong-v5", frame_skip=3), GymEnv("ALE/Pong-v5", 2, frame_skip=3)
 
         assert self.frames(one, one.unwrapped) == 3
@@ -390,6 +395,6 @@ def test_one_hot_rows_are_int64_whatever_the_numbers_are():
 
 
 @pytest.mark.parametrize("second", [StepCounter(), 3, "rgb_array"])
-def test_a_wrapper_does_not_take_its_second_argument_for_a_switch(second):
+def test_a_wrapper_refuses_a_second_argument_that_is_no_bool(second):
     with pytest.raises(TypeError, match="categorical_action_encoding is True or False, found"):
         GymWrapper(GymEnv("CartPole-v1")._env, second)

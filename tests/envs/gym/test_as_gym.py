@@ -181,7 +181,8 @@ def test_an_environment_class_registers_itself():
     env.close()
 
 
-def test_a_class_that_registers_itself_gives_tensors_unless_asked_for_arrays():
+def test_a_registered_class_gives_tensors_or_arrays():
+    """An environment made by gymnasium gives arrays with to_numpy=True, else tensors."""
     ArrayCountingEnv.register_gym("Tensors-v0", disable_env_checker=True, order_enforce=False)
     with_tensors, with_arrays = gymnasium.make("Tensors-v0"), gymnasium.make("Tensors-v0", to_numpy=True)
 
@@ -193,7 +194,7 @@ def test_a_class_that_registers_itself_gives_tensors_unless_asked_for_arrays():
     with_arrays.close()
 
 
-def test_a_choice_that_the_library_does_not_have_is_taken_with_a_warning():
+def test_options_unknown_to_the_library_are_taken_with_a_warning():
     with pytest.warns(IgnoredArgumentWarning, match="autoreset has no effect: this version of gymnasium"):
         ArrayCountingEnv.register_gym("Choices-v0", autoreset=True)
 

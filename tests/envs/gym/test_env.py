@@ -43,7 +43,7 @@ def test_defaults_are_those_that_users_know():
     assert all(defaults[name] is None for name in ("frame_skip", "device", "disable_env_checker"))
 
 
-def test_arguments_of_make_reach_the_library_and_those_of_envbase_do_not():
+def test_arguments_are_split_between_the_library_and_envbase():
     env = GymEnv("CartPole-v1", max_episode_steps=3, sutton_barto_reward=True, allow_done_after_reset=True)
     data = env.rollout(10)
 
@@ -78,7 +78,8 @@ def test_a_seed_is_the_library_s_and_is_used_once():
     assert env.set_seed(4, static_seed=True) == 4
 
 
-def test_no_seed_is_one_from_the_operating_system_and_does_not_go_on_from_the_last():
+def test_seed_none_comes_from_the_operating_system():
+    """set_seed(None) does not go on from the last seed."""
     env, seeded = GymEnv("CartPole-v1"), GymEnv("CartPole-v1")
     for each in (env, seeded):
         each.set_seed(0)

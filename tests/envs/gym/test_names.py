@@ -32,7 +32,8 @@ def test_packages_that_extend_it_are_listed():
 
 
 @pytest.mark.programs
-def test_the_command_lists_without_torch_in_little_more_than_its_libraries_take():
+def test_listing_names_takes_little_longer_than_its_libraries():
+    """`steppe envs gym` does not load torch."""
     pytest.importorskip("ale_py")
     pytest.importorskip("minigrid")
     listing = (
@@ -147,7 +148,7 @@ def test_a_name_whose_module_is_missing():
 
 
 @pytest.mark.parametrize("name", ["Pong-v4", "ALE/Pong-v5", "MiniGrid-Empty-5x5-v0"])
-def test_a_name_of_a_package_that_extends_the_library_needs_no_import_of_the_user(name):
+def test_names_of_extension_packages_need_no_import(name):
     pytest.importorskip("ale_py")
     pytest.importorskip("minigrid")
     code = f"from steppe import make_env; print(make_env('gym:{name}').observation_keys)"

@@ -40,7 +40,8 @@ def _steps(env: Any, root: Any, n: int) -> Any:
 
 
 @pytest.mark.parametrize("categorical", [False, True])
-def test_a_discrete_action_arrives_as_the_number_that_its_space_would_draw(categorical: bool) -> None:
+def test_a_discrete_action_has_the_number_type_of_its_space(categorical: bool) -> None:
+    """The environment gets an action of the type that its space samples."""
     library = Library(start=5)
     env = GymWrapper(library, categorical_action_encoding=categorical)
     env.rollout(30)
@@ -64,7 +65,8 @@ def test_a_frame_skip_set_after_steps_counts_from_the_next(wrap: Any) -> None:
     assert len(library.given) == 12
 
 
-def test_a_frame_skip_set_in_a_running_batch_counts_from_the_next_step() -> None:
+def test_a_frame_skip_set_later_counts_from_the_next_step() -> None:
+    """A frame_skip may be set on an environment of a running batch."""
     libraries = [Library(), Library()]
     wrappers = [GymWrapper(library) for library in libraries]
     with SerialEnv(2, [lambda env=env: env for env in wrappers]) as batch:

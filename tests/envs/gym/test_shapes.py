@@ -164,7 +164,8 @@ class OldReturns(gymnasium.Env):
 
 
 @pytest.mark.parametrize("batch", [lambda make: make(), lambda make: SerialEnv(2, make)], ids=["alone", "batch"])
-def test_an_environment_that_returns_what_old_gym_did_is_an_error_that_says_what_to_return(batch):
+def test_returns_of_old_gym_are_an_error_with_the_new_form(batch):
+    """The error says what step and reset must return."""
     env = batch(lambda: GymWrapper(OldReturns()))
     with pytest.raises(SpecError, match=r"4 values, as gym did before 0\.26.*return observation, reward, terminated"):
         env.rollout(3)

@@ -119,7 +119,8 @@ def test_an_unknown_space_names_the_decorator():
 
 @pytest.mark.parametrize("name", ["Box", "box.Box", "spaces.Box", "gymnasium.spaces.Box"])
 @pytest.mark.parametrize("first", ["import gymnasium", ""], ids=["library loaded", "library not loaded"])
-def test_a_conversion_of_the_librarys_own_spaces_is_replaced_under_any_of_its_names(name, first):
+def test_a_built_in_space_conversion_can_be_replaced_by_name(name, first):
+    """A space has several names, and each of them replaces the conversion."""
     code = f"""
 {first}
 from steppe import Unbounded

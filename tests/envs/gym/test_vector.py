@@ -50,7 +50,8 @@ def counting(mode, lengths=(2, 3), cls=gymnasium.vector.SyncVectorEnv):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("cls", [gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv])
-def test_last_observations_are_in_next_and_first_ones_in_the_following_root(mode, cls):
+def test_last_observations_are_in_next_first_ones_in_the_root(mode, cls):
+    """The root that follows a done row holds the first observation of its new episode."""
     env = counting(mode, cls=cls)
     env.set_seed(0)
     data = env.rollout(6, break_when_any_done=False)
@@ -128,7 +129,8 @@ def test_a_batch_is_the_library_s_with_its_seeds(mode):
     np.testing.assert_array_equal(reward.astype(np.float32), following["reward"].flatten().numpy())
 
 
-def test_a_vector_environment_without_masks_says_which_rows_are_no_transitions():
+def test_without_masks_valid_tells_which_rows_are_transitions():
+    """A vector environment without reset masks marks the steps in which it resets."""
     env = GymEnv("CartPole-v1", 4, vectorization_mode="vector_entry_point")
     assert "valid" in env.observation_keys
     check_env_specs(env)
@@ -144,7 +146,8 @@ def test_a_vector_environment_without_masks_says_which_rows_are_no_transitions()
     assert (~valid <= after_done).all()
 
 
-def test_processes_without_shared_memory_keep_the_reset_of_the_next_step():
+def test_async_without_shared_memory_resets_in_the_next_step():
+    """Processes without shared memory keep the library's reset in the next step."""
     private = partial(gymnasium.vector.AsyncVectorEnv, shared_memory=False)
     env = counting("NEXT_STEP", (2, 5), cls=private)
     data = env.rollout(6, break_when_any_done=False)["next"]
@@ -155,7 +158,8 @@ def test_processes_without_shared_memory_keep_the_reset_of_the_next_step():
     assert data["done"].squeeze(-1).tolist() == [[False, True, False] * 2, [False] * 4 + [True, False]]
 
 
-def test_a_row_that_ended_before_all_were_reset_is_reset_again_without_shared_memory():
+def test_a_reset_without_shared_memory_resets_ended_rows_again():
+    """A row that ended before all were reset is reset again in the first step."""
     env = counting("NEXT_STEP", (2, 5), cls=partial(gymnasium.vector.AsyncVectorEnv, shared_memory=False))
     env.rollout(2, break_when_any_done=False)
     data = env.rollout(2, break_when_any_done=False)["next"]

@@ -86,7 +86,7 @@ def by_rollout(env, seed, actions):
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_the_step_loop_and_batches_give_what_rollouts_of_single_environments_give(name):
+def test_steps_and_batches_match_rollouts_of_single_envs(name):
     raw_env(name)
     make = partial(MOGymEnv, name, categorical_action_encoding=True, max_episode_steps=25)
     env, seeds = make(), [3]

@@ -315,7 +315,7 @@ def test_what_a_step_returned_stays_when_others_follow():
 
 
 @pytest.mark.parametrize("wrong", [9, -1])
-def test_a_number_that_is_no_action_is_answered_with_the_agents_name(wrong):
+def test_an_invalid_action_is_an_error_with_the_agents_name(wrong):
     env = make_env("pettingzoo:classic/tictactoe_v3")
     td = env.rand_action(env.reset())
     td["player_1", "action"] = torch.tensor([wrong])
@@ -324,7 +324,7 @@ def test_a_number_that_is_no_action_is_answered_with_the_agents_name(wrong):
         env.step(td)
 
 
-def test_the_action_of_an_agent_that_does_not_act_is_not_looked_at():
+def test_the_action_of_an_agent_that_does_not_act_is_ignored():
     env = make_env("pettingzoo:classic/tictactoe_v3")
     td = env.rand_action(env.reset())
     td["player_2", "action"] = torch.tensor([0])

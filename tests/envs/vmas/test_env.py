@@ -102,7 +102,7 @@ def test_a_rollout_has_the_data_of_vmas(scenario: str, choice: str) -> None:
         assert torch.equal(data["next", "truncated"][:, t, 0], truncated)
 
 
-def test_steps_on_tensordicts_and_rollouts_through_rows_give_the_same_data(env: VmasEnv) -> None:
+def test_steps_and_rollouts_through_rows_give_the_same_data(env: VmasEnv) -> None:
     env.set_seed(1)
     rollout = env.rollout(STEPS, break_when_any_done=False)
 
@@ -135,7 +135,8 @@ def test_a_reset_of_some_environments_leaves_the_others_alone(env: VmasEnv) -> N
     assert not torch.equal(after[1], before[1])
 
 
-def test_environments_of_one_process_do_not_draw_from_each_others_random_numbers() -> None:
+def test_environments_of_one_process_do_not_share_random_state() -> None:
+    """Steps of one environment do not change the random numbers of another."""
     first, other = (VmasEnv("balance", num_envs=2, max_steps=3) for _ in range(2))
     first.set_seed(5)
     alone = first.rollout(7, break_when_any_done=False)
@@ -151,7 +152,7 @@ def test_environments_of_one_process_do_not_draw_from_each_others_random_numbers
     assert torch.equal(torch.stack(found, 1), alone["agents", "observation"])
 
 
-def test_wrapped_environments_that_were_made_together_do_not_begin_alike() -> None:
+def test_wrapped_environments_made_together_begin_differently() -> None:
     made = [vmas.make_env("balance", num_envs=1) for _ in range(2)]
 
     first, second = (VmasWrapper(one).reset()["agents", "observation"] for one in made)
@@ -263,7 +264,7 @@ def test_an_unknown_scenario_comes_with_the_closest() -> None:
         ("colour", ". It takes n_agents, package_mass, random_package_pos_on_line."),
     ],
 )
-def test_an_argument_that_the_scenario_lacks_comes_with_those_that_it_takes(argument: str, answer: str) -> None:
+def test_an_unknown_scenario_argument_lists_the_known_ones(argument: str, answer: str) -> None:
     for scenario in ("balance", load("balance.py").Scenario()):
         with pytest.raises(TypeError, match=re.escape(f"The scenario 'balance' has no argument {argument!r}{answer}")):
             VmasEnv(scenario, num_envs=1, **{argument: 3})
@@ -280,7 +281,8 @@ class Lenient(load("balance.py").Scenario):
         return super().make_world(batch_dim, device, **kwargs)
 
 
-def test_an_argument_that_a_scenario_takes_in_another_way_is_no_error() -> None:
+def test_a_scenario_may_read_its_arguments_itself() -> None:
+    """An argument that a scenario takes in another way is no error; a typo still is."""
     env = VmasEnv(Lenient(), num_envs=1, free_of_charge=7, n_agents=4)
     assert (env.scenario.free_of_charge, len(env.agent_names)) == (7, 4)
     with pytest.warns(UserWarning, match="looked_at"):  # of VMAS, which the scenario leaves it to
@@ -327,7 +329,7 @@ def test_rewards_are_summed_for_each_group() -> None:
     assert data["next", "step_count"][0, :, 0].tolist() == [1, 2, 3, 4]
 
 
-def test_actions_are_repeated_and_the_rewards_of_each_group_added_up() -> None:
+def test_frame_skip_adds_up_the_rewards_of_each_group() -> None:
     skipping = pytest.importorskip("steppe_time").FrameSkipTransform
     env = TransformedEnv(VmasEnv("balance", num_envs=N, seed=0), Compose(StepCounter(), skipping(2)))
     plain = VmasEnv("balance", num_envs=N, seed=0)
@@ -379,6 +381,7 @@ def test_a_collector_collects_frames_of_all_environments() -> None:
 
 
 def test_inference_mode_may_begin_and_end_between_steps() -> None:
+    """What was stepped under inference mode goes on outside of it."""
     env = make_env("vmas:balance", num_envs=2, seed=0)
     with torch.inference_mode():
         env.rollout(3)

@@ -170,7 +170,8 @@ def test_the_action_may_have_a_key_of_its_own():
 
 
 @EACH_BASE
-def test_actions_that_an_environment_lacks_are_replaced_by_its_own(base):
+def test_actions_that_the_base_lacks_are_replaced(base):
+    """An action outside of those of the base becomes a random one of the base."""
     env = TransformedEnv(base(99, action="one_hot"), DiscreteActionProjection(3, 5))
     check_env_specs(env)
     env.set_seed(0)
@@ -310,7 +311,8 @@ def test_a_mask_or_action_that_is_not_there_is_named():
 
 @EACH_BASE
 @pytest.mark.parametrize("where", ["inside", "around"])
-def test_actions_are_taken_one_after_the_other_up_to_the_end_of_the_episode(base, where):
+def test_multi_action_takes_actions_up_to_the_episodes_end(base, where):
+    """Actions are taken one after another until the episode ends."""
     rows = [partial(base, n, action="continuous") for n in (4, 7)]
     make = lambda: Compose(StepCounter(), MultiAction(stack_observations=True))  # noqa: E731
     if where == "inside":

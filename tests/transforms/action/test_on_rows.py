@@ -93,7 +93,9 @@ def test_a_step_writes_rows_as_a_rollout_does(make):
 @pytest.mark.parametrize(
     "outer", [lambda: ActionDiscretizer(4), ActionScaling, StepCounter], ids=["number", "scale", "none"]
 )
-def test_an_environment_around_a_transformed_one_is_given_the_same_actions(outer):
+def test_a_nested_transformed_env_gets_the_same_actions(outer):
+    """The actions are those of the joined chain, and wrong ones are refused."""
+
     def make(**kwargs):
         inner = TransformedEnv(ShowsAction(Bounded(-2.0, 1.0, (3,)), (3,)), ActionScaling())
         return TransformedEnv(inner, outer(), **kwargs)
@@ -122,7 +124,7 @@ def test_replaced_actions_are_drawn_alike_in_a_batch_and_alone():
     assert len(whole.unique()) == 3
 
 
-def test_an_action_that_is_none_is_refused_before_the_environment_steps():
+def test_an_invalid_action_is_refused_before_the_base_steps():
     env = TransformedEnv(ShowsAction(OneHot(3), ()), DiscreteActionProjection(3, 6))
     td = env.reset()
     for wrong, says in ((torch.ones(6), "single 1 among 6"), (torch.ones(3), r"shape \(6,\)")):
@@ -131,7 +133,9 @@ def test_an_action_that_is_none_is_refused_before_the_environment_steps():
     assert env.base_env.steps == 0
 
 
-def test_what_an_inverse_makes_is_held_against_the_rule_of_the_environment():
+def test_the_result_of_an_inverse_is_validated():
+    """An action that an inverse has computed must fit the spec of the base."""
+
     class Broken(ActionScaling):
         def _inv_apply_transform(self, value):
             return value[:1]
@@ -181,7 +185,7 @@ EDGES = torch.tensor([-0.0, 0.0, 1.0, -1.0, 0.3, 7.0, -7.0, float("inf"), float(
 )
 @pytest.mark.parametrize("bounds", [(-2.3, 1.7), (0.0, 0.9), (-0.7, 0.0)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_an_action_is_scaled_to_the_same_bits_whichever_way_steps_take(settings, bounds, dtype):
+def test_an_action_is_scaled_to_the_same_bits_on_each_path(settings, bounds, dtype):
     def make(**kwargs):
         env = ShowsAction(Bounded(*bounds, (10,), dtype=dtype), (10,))
         env.observation_spec = Composite(observation=Unbounded((10,), dtype=dtype))
@@ -223,7 +227,7 @@ def test_a_scale_that_is_given_later_holds_from_then_on():
 @pytest.mark.parametrize(
     "transform", [ActionScaling, lambda: ActionDiscretizer(2, sampling=2)], ids=["scale", "number"]
 )
-def test_other_bounds_of_the_environment_hold_from_the_next_step_on(transform):
+def test_new_bounds_of_the_base_hold_from_the_next_step(transform):
     base = ShowsAction(Bounded(-2.0, 2.0, (3,)), (3,))
     env = TransformedEnv(base, transform())
     best = torch.ones(3, dtype=env.action_spec.dtype)
@@ -241,7 +245,7 @@ def test_a_number_without_an_interval_is_refused_in_a_loop():
     assert env.base_env.steps == 0
 
 
-def test_an_environment_that_writes_into_its_action_changes_no_data(make):
+def test_an_env_that_writes_into_its_action_changes_no_data(make):
     class Wipes(ShowsAction):
         def step_into(self, action, out):
             flags = super().step_into(action, out)
@@ -305,7 +309,8 @@ def test_the_spec_shows_the_mask_of_each_step(dtype):
 
 
 @pytest.mark.parametrize("change", [lambda spec: spec.update_mask(None), lambda spec: spec.mask.fill_(True)])
-def test_a_mask_that_somebody_has_changed_is_that_of_the_data_after_a_step(change):
+def test_a_changed_mask_becomes_that_of_the_data_after_a_step(change):
+    """A mask in the spec that somebody has changed is restored by the next step."""
     env = TransformedEnv(Allows(), ActionMask())
     td = env.reset()
     for _ in range(2):

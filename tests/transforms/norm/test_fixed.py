@@ -35,7 +35,7 @@ def test_the_inverse_is_what_the_environment_is_given():
     assert TransformedEnv(DataEnv(BOX), standard).action_spec == Bounded(-1, 0, (2,))
 
 
-def test_bounds_are_those_of_the_results_also_where_a_scale_is_negative():
+def test_bounds_are_those_of_the_result_for_negative_scales():
     norm = ObservationNorm(torch.tensor(1.0), torch.tensor([2.0, -1.0]))
 
     spec = TransformedEnv(DataEnv(BOX), norm).observation_spec["observation"]
@@ -65,7 +65,8 @@ def test_truth_values_are_normalized_as_zeros_and_ones(standard_normal):
     assert norm.inv(TensorDict(flag=torch.tensor([True])))["flag"].tolist() == [2.5 if standard_normal else 0.25]
 
 
-def test_the_numbers_of_random_actions_make_observations_standard():
+def test_init_stats_makes_observations_standard():
+    """The statistics of a rollout with random actions give mean 0 and deviation 1."""
     env = TransformedEnv(make_env("gym:Pendulum-v1"), ObservationNorm(in_keys=["observation"]))
     env.set_seed(0)
 
@@ -141,7 +142,8 @@ def test_without_numbers_a_step_says_how_to_find_them():
         env.reset()
 
 
-def test_numbers_are_loaded_into_a_transform_that_has_none_and_its_clones():
+def test_statistics_are_loaded_into_a_transform_and_its_clones():
+    """A transform without statistics can load them, and its clones see them."""
     known = ObservationNorm(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0]), ["observation"])
     empty = ObservationNorm(in_keys=["observation"])
     env = TransformedEnv(DataEnv(BOX), empty)

@@ -76,7 +76,7 @@ def test_numbers_are_those_of_all_that_was_seen():
     np.testing.assert_allclose(norm.scale["observation"].numpy(), values.std(0), atol=1e-6)
 
 
-def test_around_a_batch_all_rows_count_that_were_stepped_or_reset():
+def test_around_a_batch_only_stepped_or_reset_rows_count():
     env = TransformedEnv(SerialEnv(3, lambda: DataEnv(SPEC, max_steps=100)), VecNorm(**KEYS, decay=1.0))
 
     def count():
@@ -158,7 +158,7 @@ class DiesCounting(VecNorm):
         super().update(arrays, rows)
 
 
-def test_a_worker_that_dies_while_it_counts_leaves_the_lock_to_the_others():
+def test_a_worker_that_dies_while_counting_releases_the_lock():
     norm = DiesCounting(["observation"], shapes=[(3,)])
     norm.main = os.getpid()
     env = ParallelEnv(2, lambda: TransformedEnv(ArrayDataEnv(SPEC), norm.clone()), num_processes=2)
@@ -214,7 +214,8 @@ def test_an_observation_norm_and_denorm_are_made_of_the_numbers():
     torch.testing.assert_close(norm.denorm(data.exclude("observation"))["observation"], data["observation"])
 
 
-def test_a_state_dict_is_taken_over_into_the_memory_that_others_see():
+def test_a_loaded_state_dict_is_written_to_shared_memory():
+    """Clones see the statistics that one of them has loaded."""
     env = TransformedEnv(ArrayDataEnv(SPEC), VecNorm(["observation"]))
     env.rollout(9)
     other = VecNorm(["observation"], shapes=[(3,)])

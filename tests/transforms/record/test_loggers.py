@@ -167,7 +167,7 @@ def test_a_logger_without_its_library_says_what_to_install(tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_looking_loggers_up_loads_neither_torch_nor_their_libraries():
+def test_finding_loggers_loads_neither_torch_nor_their_libraries():
     code = """
 import sys
 import steppe.loggers

@@ -43,7 +43,8 @@ def test_a_frame_is_what_the_library_renders():
 
 @pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
 @pytest.mark.parametrize("inside", [True, False])
-def test_an_episode_of_a_batch_is_rendered_at_its_end_before_the_next_begins(batch, inside):
+def test_a_last_frame_is_rendered_before_the_batch_resets_it(batch, inside):
+    """An episode of a batch is rendered at its end, before the next one begins."""
     if inside:
         env = batch(2, lambda: TransformedEnv(Rendered(), PixelRenderTransform()))
     else:
@@ -56,7 +57,8 @@ def test_an_episode_of_a_batch_is_rendered_at_its_end_before_the_next_begins(bat
     assert data["next", "pixels"][1, :, 0, 0, 0].tolist() == [1, 2, 3, 1, 2]
 
 
-def test_arguments_go_to_the_method_and_its_result_through_preproc():
+def test_render_arguments_and_preproc_are_applied():
+    """Arguments go to the method that renders, and its result goes through preproc."""
     render = PixelRenderTransform(out_keys=["small"], preproc=lambda frame: frame[::2], times=10)
     data = TransformedEnv(Rendered(), render).rollout(2)
     assert data["next", "small"].shape == (2, 3, 8, 3)

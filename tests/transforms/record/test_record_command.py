@@ -75,7 +75,7 @@ def test_a_video_of_a_policy_shows_what_the_environment_renders(tmp_path, id, po
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_several_environments_are_recorded_until_each_has_ended_once(tmp_path):
+def test_a_batch_is_recorded_until_each_env_has_ended_once(tmp_path):
     done = steppe(tmp_path, "gym:CartPole-v1", "--num-envs", "3", "--out", "it.gif")
 
     assert done.returncode == 0, done.stderr

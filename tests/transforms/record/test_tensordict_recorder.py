@@ -32,7 +32,7 @@ def test_the_file_holds_what_came_of_each_step(tmp_path, base):
     assert (env.transform.td, env.transform.count, env.transform.iter) == ([], 0, 1)
 
 
-def test_resets_are_kept_where_they_are_asked_for_with_zeros_for_the_reward(tmp_path):
+def test_resets_are_recorded_on_request_with_zero_reward(tmp_path):
     env = TransformedEnv(make(), TensorDictRecorder(tmp_path / "run", skip_reset=False, skip=1))
     data = env.rollout(4, break_when_any_done=False)
     env.transform.dump()
@@ -87,7 +87,7 @@ def test_a_compose_dumps_all_of_its_transforms(tmp_path):
     assert (tmp_path / "run_a_tensordict.t").exists()
 
 
-def test_a_compose_gives_each_transform_the_arguments_that_its_dump_takes(tmp_path):
+def test_compose_gives_each_dump_the_arguments_that_it_takes(tmp_path):
     class Exporter(Transform):
         def dump(self, path=None, step=None):
             self.given = path, step

@@ -45,7 +45,8 @@ def test_frames_that_do_not_change_are_kept(tmp_path):
     assert len(decoded(tmp_path / "a.gif").frames) == 7
 
 
-def test_videos_of_one_tensor_follow_each_other_and_grey_ones_have_one_channel(tmp_path):
+def test_videos_are_joined_and_grey_ones_have_one_channel(tmp_path):
+    """The videos of one tensor follow each other in the file."""
     write_video(tmp_path / "a.mp4", moving()[:, :1].unflatten(0, (2, 6)))
 
     frames = decoded(tmp_path / "a.mp4").frames
@@ -53,7 +54,7 @@ def test_videos_of_one_tensor_follow_each_other_and_grey_ones_have_one_channel(t
     assert error(frames[..., :1], frames[..., 1:2]) < 0.01
 
 
-def test_a_file_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path):
+def test_an_existing_file_is_replaced_only_with_overwrite(tmp_path):
     file = tmp_path / "a.mp4"
     file.write_text("mine")
     with pytest.raises(FileExists, match=r"a\.mp4' exists\. .* overwrite=True"):

@@ -48,7 +48,8 @@ def test_frames_are_those_of_resets_and_steps_in_order(base):
     assert torch.equal(video, torch.stack(frames).movedim(-1, 1)[None])
 
 
-def test_skip_keeps_every_so_manieth_frame_and_is_2_in_a_single_environment_alone():
+def test_skip_is_2_by_default_for_a_single_environment():
+    """skip=n keeps every nth frame; the default for batches is 1."""
     kept = {}
     for skip in (None, 3):
         recorder = VideoRecorder(None, None, skip=skip)
@@ -120,7 +121,8 @@ def test_colours_come_first_or_last_or_not_at_all(shape):
     assert torch.equal(recorder.obs[0], image.expand(3, 6, 8))
 
 
-def test_grey_frames_of_three_environments_are_three_places_and_no_picture_in_colour():
+def test_grey_frames_of_a_batch_are_tiled():
+    """Grey frames of three environments are no picture with three colours."""
     recorder = VideoRecorder(None, None)
     env = TransformedEnv(SerialEnv(3, lambda: DataEnv({"pixels": pixels(6, 8)})), recorder)
     data = env.rollout(1)
@@ -161,7 +163,7 @@ def test_copies_keep_frames_of_their_own(copied):
 
 
 @pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
-def test_recorders_inside_a_batch_write_their_videos_when_it_is_closed(tmp_path, batch):
+def test_recorders_inside_a_batch_write_videos_when_it_closes(tmp_path, batch):
     from steppe.loggers import CSVLogger
 
     def make(name):
@@ -200,7 +202,7 @@ def test_what_is_no_image_is_refused_before_the_first_step(spec, text):
         _ = recorded(DataEnv, VideoRecorder(None, None), spec).observation_spec
 
 
-def test_missing_pixels_name_the_arguments_that_turn_rendering_on():
+def test_missing_pixels_name_the_arguments_for_rendering():
     with pytest.raises(SpecError) as caught:
         TransformedEnv(make_env("gym:CartPole-v1"), VideoRecorder(None, None)).rollout(1)
     for part in ("'pixels' are missing", "from_pixels=True", "render_mode='rgb_array'", "It has ['observation']"):
@@ -228,7 +230,7 @@ def test_a_crop_that_is_larger_than_the_frames_is_refused():
         recorded(DataEnv, VideoRecorder(None, None, center_crop=7)).rollout(1)
 
 
-def test_behind_rendering_that_is_switched_off_nothing_is_recorded():
+def test_nothing_is_recorded_while_rendering_is_switched_off():
     env = TransformedEnv(make_env("gym:CartPole-v1", render_mode="rgb_array"), PixelRenderTransform())
     env.append_transform(VideoRecorder(None, None, skip=1))
     env.append_transform(StepCounter())

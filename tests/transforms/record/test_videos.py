@@ -46,7 +46,7 @@ def cartpole() -> TransformedEnv:
 
 
 @pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
-def test_environments_of_a_batch_share_a_picture_that_shows_each_in_its_place(tmp_path, batch):
+def test_a_video_shows_each_environment_of_a_batch_in_its_tile(tmp_path, batch):
     env = TransformedEnv(batch(3, cartpole), VideoRecorder(CSVLogger("run", tmp_path, "mp4"), "grid"))
     env.set_seed(0)
     data = env.rollout(5)
@@ -62,7 +62,8 @@ def test_environments_of_a_batch_share_a_picture_that_shows_each_in_its_place(tm
     assert error(frames[-1, 400:, 600:], torch.zeros(400, 600, 3)) < LOSS["mp4"]
 
 
-def test_where_some_environments_are_reset_the_others_keep_their_place():
+def test_a_partial_reset_keeps_the_tiles_of_other_rows():
+    """Where some environments are reset, the others keep their place in the picture."""
     recorder = VideoRecorder(None, None)
     env = TransformedEnv(SerialEnv(2, cartpole), recorder)
     env.set_seed(1)

@@ -55,7 +55,7 @@ def test_one_bound_is_enough():
     assert (env.observation_spec["x"].low.item(), env.observation_spec["x"].high.item()) == (0.0, float("inf"))
 
 
-def test_actions_that_are_too_large_are_clipped_before_the_environment_gets_them():
+def test_actions_are_clipped_before_the_environment_gets_them():
     seen = []
 
     class Env(DataEnv):

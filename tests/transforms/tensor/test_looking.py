@@ -156,7 +156,7 @@ def test_the_rows_of_a_batch_have_the_time_of_their_call():
     env.close()
 
 
-def test_what_runs_before_it_on_rows_is_timed_and_what_runs_behind_it_is_not():
+def test_the_timer_counts_only_what_runs_before_it_on_rows():
     clock = Told()
 
     def late(seconds):
@@ -211,7 +211,7 @@ def test_a_collector_keeps_the_times_of_an_environment_on_rows():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_nothing_is_page_locked_and_it_says_so_once():
+def test_pin_memory_without_a_gpu_warns_once_and_has_no_effect():
     env = TransformedEnv(DataEnv(VECTOR), PinMemoryTransform())
 
     with pytest.warns(IgnoredArgumentWarning, match="no effect: there is no GPU") as said:
@@ -296,7 +296,8 @@ class Talks(EnvBase):
         pass
 
 
-def test_what_a_hash_was_made_of_is_looked_up_for_the_environment():
+def test_a_hash_is_mapped_back_for_the_environment():
+    """With a repertoire, the environment gets the value that an action's hash was made of."""
     words = {tuple(Hash.reproducible_hash(word).tolist()): word for word in Talks.words}
     env = TransformedEnv(Talks(), Hash(["place"], ["place_hash"], ["action"], ["action_hash"], repertoire=words))
     td = env.reset()

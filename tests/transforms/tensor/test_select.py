@@ -206,7 +206,8 @@ def test_stored_data_gets_its_names_back():
     assert "seen" in rename.inv(data).keys()
 
 
-def test_a_key_that_stored_data_lacks_is_named_unless_it_may_be_missing():
+def test_a_missing_key_is_named_unless_it_may_be_missing():
+    """The error names the key that stored data lacks."""
     rename = RenameTransform(["b"], ["c"])
     with pytest.raises(KeyError, match=r"no entry 'b' in the data, which has \['a'"):
         rename(TensorDict(a=torch.ones(1)))
@@ -237,7 +238,7 @@ class Roomy(CountingEnv):
         return self._with_room(super()._step(tensordict))
 
 
-def test_empty_groups_are_left_out_and_the_environment_is_given_its_own():
+def test_empty_groups_are_hidden_but_passed_to_the_environment():
     env = TransformedEnv(Roomy(), RemoveEmptySpecs())
 
     assert "room" not in env.observation_spec.keys()
@@ -264,7 +265,8 @@ def test_empty_groups_go_out_of_stored_data_in_place():
     ],
     ids=["exclude", "rename"],
 )
-def test_a_group_that_becomes_empty_is_gone_from_the_data_as_from_the_specs(base, make):
+def test_a_group_that_becomes_empty_is_gone_from_the_data(base, make):
+    """A group without entries is in neither the data nor the specs."""
     number = Bounded(0.0, 1.0, (2,))
     env = TransformedEnv(base({"observation": number.clone(), ("group", "below", "number"): number}), make())
     data = env.rollout(12, break_when_any_done=False)

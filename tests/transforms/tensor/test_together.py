@@ -20,7 +20,7 @@ VECTORS = {"b": Bounded(-1.0, 1.0, (2,)), "a": Unbounded((3,)), "pixels": Unboun
 
 
 @pytest.mark.parametrize("lead", LEADS)
-def test_entries_are_put_together_in_alphabetical_order_or_as_given(lead):
+def test_entries_are_joined_in_alphabetical_order_or_as_given(lead):
     data = TensorDict({"b": torch.randn(*lead, 2), "a": torch.randn(*lead, 3, dtype=torch.float64)}, lead)
 
     by_name = CatTensors(["b", "a"])(data.clone())
@@ -42,7 +42,7 @@ def test_a_dimension_that_is_missing_is_added(lead):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_without_keys_all_vectors_are_put_together_but_for_states(base):
+def test_without_keys_all_vectors_but_states_are_joined(base):
     env = TransformedEnv(base(VECTORS), Compose(StepCounter(), CatTensors()))
     check_env_specs(env)
     env.set_seed(0)

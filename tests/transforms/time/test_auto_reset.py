@@ -78,7 +78,8 @@ def test_agents_that_differ_are_moved_to_the_next_root_too():
     assert_equal_data(transformed.rollout(5, break_when_any_done=False), flagged.rollout(5, break_when_any_done=False))
 
 
-def test_an_auto_reset_env_of_torchrls_is_a_transformed_env_of_this_name():
+def test_auto_reset_env_is_a_transformed_env():
+    """An AutoResetEnv, as TorchRL has it, is a TransformedEnv of that name."""
     base = self_resetting(start=5)
     env = AutoResetEnv(base, AutoResetTransform())
     env.append_transform(StepCounter())

@@ -42,7 +42,8 @@ def places(base, make, lengths=LENGTHS, **kwargs):
 
 
 @EACH_BASE
-def test_an_action_is_repeated_up_to_the_end_of_the_episode_and_its_rewards_are_added_up(base):
+def test_frame_skip_repeats_an_action_until_the_episode_ends(base):
+    """The rewards of the repeated steps are added up."""
     parts = partial(Compose, StepCounter(), FrameSkipTransform(3), RewardSum())
     actions = [torch.full((2, 2), 0.5)] * 6
     for env in places(base, lambda: Compose(*(part.clone() for part in parts())), action="continuous"):
@@ -94,7 +95,7 @@ def test_each_row_begins_after_random_actions_of_its_own(base):
 
 
 @EACH_BASE
-def test_the_random_actions_of_a_row_are_the_same_in_a_batch_and_around_it(base):
+def test_noop_actions_are_the_same_inside_and_around_a_batch(base):
     both = []
     for env in places(base, lambda: Compose(RewardSum(), NoopResetEnv(3))):
         env.set_seed(1)
@@ -110,7 +111,9 @@ def test_a_number_of_actions_may_be_the_same_each_time():
     assert TransformedEnv(CountingEnv(9), NoopResetEnv(4, random=False)).reset()["observation"].item() == 4
 
 
-def test_an_episode_that_ends_under_the_random_actions_is_begun_anew_and_not_for_ever():
+def test_an_episode_that_ends_in_noop_actions_is_reset():
+    """An episode that ends under the random actions begins anew, up to a number of times."""
+
     class Short(CountingEnv):
         def _reset(self, tensordict=None, **kwargs):
             self.max_steps += 1
@@ -188,7 +191,7 @@ def test_first_episodes_are_spread_and_later_ones_are_whole(base):
     assert not both[0]["next", "terminated"].any()
 
 
-def test_later_episodes_are_cut_with_the_probability_that_was_given():
+def test_later_episodes_are_cut_with_the_given_probability():
     env = TransformedEnv(CountingEnv(99), Compose(StepCounter(), RandomTruncationTransform(2, 5, 0.5, 0.0)))
     env.set_seed(0)
     first, second, *later = lengths(env.rollout(3000, break_when_any_done=False).unsqueeze(0))[0]
@@ -229,7 +232,8 @@ def test_a_condition_may_be_written_to_terminated_alone(base):
 
 
 @EACH_BASE
-def test_a_condition_sees_data_of_the_batch_size_of_its_environment_and_may_keep_it(base):
+def test_a_condition_gets_data_of_its_environments_batch_size(base):
+    """The condition may keep the data that it gets."""
     seen = []
 
     def stop(td):
@@ -318,7 +322,8 @@ def test_a_memory_is_what_the_module_makes_of_the_first_steps():
     assert (data["memory"] == 10).all()
 
 
-def test_a_memory_that_was_not_stored_is_zero_but_for_the_first_step():
+def test_a_memory_that_was_not_stored_is_zero_after_burn_in():
+    """Only the first step after the burn-in has a memory that was computed."""
     module = TensorDictModule(lambda seen: seen.cumsum(1), in_keys=["seen"], out_keys=[("next", "memory")])
     rest = BurnInTransform([module], 1, ["memory"])(TensorDict({"seen": torch.ones(1, 3, 1)}, [1, 3]))
 

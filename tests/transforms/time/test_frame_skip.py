@@ -153,7 +153,7 @@ def one(base, chain, steps, inside):
 
 @pytest.mark.parametrize("inside", [(), (lambda: StepCounter(7), RewardSum)], ids=["", "counted inside"])
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_batch_is_repeated_from_outside_until_each_of_its_rows_ends(chain, inside):
+def test_frame_skip_around_a_batch_repeats_until_each_row_ends(chain, inside):
     rows, tensordicts = (around(base, chain, inside) for base in WAYS)
 
     assert_equal_data(stepped(rows), stepped(tensordicts), "a loop of steps")
@@ -177,7 +177,7 @@ def test_environments_of_a_batch_repeat_as_often_as_each_says():
 
 
 @pytest.mark.parametrize("base", [ArrayCountingEnv, CountingEnv])
-def test_workers_repeat_inside_and_a_batch_is_repeated_from_outside(base):
+def test_frame_skip_in_and_around_workers_gives_the_same_data(base):
     def chain():
         return Compose(StepCounter(), FrameSkipTransform(3), RewardSum())
 
@@ -206,7 +206,9 @@ def test_a_step_that_begins_at_an_edited_root_repeats_from_there():
     assert_equal_data(stepped(rows, edit=2), stepped(tensordicts, edit=2))
 
 
-def test_an_episode_that_env_info_begins_elsewhere_is_repeated_from_there():
+def test_frame_skip_starts_where_env_info_says():
+    """An episode that env_info begins elsewhere is repeated from there."""
+
     def skipping(env):
         return TransformedEnv(env, Compose(StepCounter(), FrameSkipTransform(3)))
 
@@ -229,7 +231,7 @@ def stepped_from(env, td):
     return torch.stack(frames, 1)
 
 
-def test_the_root_is_as_it_was_when_an_environment_fails_in_a_repeated_step():
+def test_a_failed_repeated_step_leaves_the_root_unchanged():
     class Failing(ArrayCountingEnv):
         def step_into(self, action, out):
             if self.count == 2 and not self.forgiven:
@@ -253,7 +255,8 @@ def test_steps_are_repeated_without_tensordicts():
     assert env.rollout(2)["next", "step_count"].flatten().tolist() == [3, 6]
 
 
-def test_actions_that_are_drawn_in_each_of_the_steps_are_drawn_on_tensordicts():
+def test_random_inverses_are_repeated_on_tensordicts():
+    """An inverse that draws anew in each repeated step keeps the chain off the rows."""
     env = TransformedEnv(ArrayDataEnv(dict(DOUBLE)), Compose(Shaken(), FrameSkipTransform(2)))
 
     assert env.row_problem == "Shaken inverts the action again in each step that FrameSkipTransform repeats."

@@ -78,7 +78,7 @@ def test_rows_that_a_step_leaves_out_keep_their_frames(base):
         assert td["next", "observation"].tolist() == [[1, 2], [0, 1]]
 
 
-def test_images_are_stacked_along_their_channels_with_their_bounds():
+def test_images_are_stacked_along_channels_with_their_bounds():
     env = TransformedEnv(ArrayCountingEnv(9, pixels=(2, 3)), CatFrames(4, -1))
     check_env_specs(env)
     leaf = env.observation_spec["pixels"]
@@ -124,7 +124,8 @@ def test_stored_data_is_stacked_as_the_environment_would_have(padding):
     assert torch.equal(again["next", "stack"], data["next", "stack"])
 
 
-def test_time_may_be_any_named_dimension_and_images_any_dimension_of_theirs():
+def test_the_stacked_and_the_time_dimension_may_be_any():
+    """Time may be any dimension of that name, and images are stacked in any dimension."""
     pixels = torch.arange(5.0).reshape(5, 1, 1, 1, 1).expand(5, 2, 1, 2, 2)
     done = torch.zeros(5, 2, 1, dtype=torch.bool)
     done[1, 0] = True
@@ -162,7 +163,7 @@ class Slices:
         self.slice_len, self.num_slices = slice_len, num_slices
 
 
-def test_a_buffer_may_store_frames_once_and_stack_them_in_its_samples():
+def test_a_buffer_may_store_frames_once_and_stack_samples():
     env = TransformedEnv(CountingEnv(9), CatFrames(3, -1, ["observation"], ["stack"]))
     data = env.rollout(6)
     transform, sampler = env.transform.make_rb_transform_and_sampler(2, sampler=Slices, num_slices=2)

@@ -72,7 +72,7 @@ def test_a_condition_sees_what_a_step_returns():
     assert all(torch.equal(value, following[key]) for key, value in asked[0].items())
 
 
-def test_a_condition_that_writes_into_its_tensors_changes_no_data():
+def test_a_condition_that_writes_into_its_data_changes_nothing():
     def make(condition):
         return TransformedEnv(ArrayCountingEnv(5), Compose(StepCounter(), TerminateTransform(condition)))
 

@@ -55,7 +55,7 @@ def test_a_rollout_is_the_same_as_on_tensordicts(chain):
 
 
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_steps_and_resets_of_some_rows_are_the_same_as_on_tensordicts(chain):
+def test_partial_steps_and_resets_match_those_on_tensordicts(chain):
     data = []
     for env in (batch(ArrayDataEnv, chain), batch(DataEnv, chain)):
         found, action = [env.reset()], env.full_action_spec.zero()
@@ -99,7 +99,8 @@ class Watched(ArrayDataEnv):
 
 
 @pytest.mark.parametrize("chain", ["images", "what counts in front"])
-def test_images_that_nobody_is_shown_have_memory_for_a_few_environments_alone(chain):
+def test_hidden_images_share_memory_among_environments(chain):
+    """Images that no data shows have memory for a few environments alone."""
     envs = [one(Watched, CHAINS[chain], row) for row in range(N)]
     SerialEnv(N, [lambda env=env: env for env in envs]).rollout(3, break_when_any_done=False)
 
@@ -150,12 +151,12 @@ def test_images_are_resized_in_one_call_whatever_is_before(monkeypatch):
     [GrayScale(), Resize(4), ToTensorImage(), Crop(4), CenterCrop(4)],
     ids=lambda transform: type(transform).__name__,
 )
-def test_transforms_of_images_with_the_same_settings_share_a_call(transform):
+def test_image_transforms_with_equal_settings_share_a_call(transform):
     assert transform.key_of_rows() is not None
     assert transform.key_of_rows() == transform.clone().key_of_rows()
 
 
-def test_a_subclass_that_says_no_settings_of_its_own_shares_no_call():
+def test_a_subclass_without_declared_settings_shares_no_call():
     class Darker(GrayScale):
         def _apply_transform(self, value):
             return super()._apply_transform(value) // 2

@@ -15,7 +15,8 @@ PARTS = [(4, 3, 1, 2), (4, 4, -2, -1), (5, 6, 3, 4), (10, 11, -2, -2), (3, 3, 8,
 
 
 @pytest.mark.parametrize("transform", [lambda p=part: Crop(*p, out_keys=["part"]) for part in PARTS])
-def test_a_part_that_is_outside_of_the_image_is_zero_in_rollouts_and_steps(transform):
+def test_a_crop_outside_of_the_image_is_zero(transform):
+    """The part that lies outside is zero in rollouts and in steps."""
     env = TransformedEnv(ArrayDataEnv(SPEC), transform())
     assert env.row_problem is None
     data = env.rollout(3, break_when_any_done=False)
@@ -85,7 +86,8 @@ def test_the_middle_is_the_same_on_rows(size):
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_large_images_of_a_batch_are_transformed_row_by_row_with_the_same_result(inside):
+def test_large_images_are_transformed_row_by_row_alike(inside):
+    """The result for large images of a batch is that of a transform of all together."""
     spec = {"pixels": Bounded(0, 255, (160, 140, 3), dtype=torch.uint8)}  # more than are transformed together
 
     def chain():

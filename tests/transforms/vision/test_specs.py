@@ -78,19 +78,19 @@ def test_another_entry_is_left_beside_the_image():
     torch.testing.assert_close(data["image"], data["pixels"].movedim(-1, -3) / 255)
 
 
-def test_an_environment_without_images_is_an_error_that_names_what_it_has():
+def test_missing_images_are_an_error_with_the_existing_keys():
     with pytest.raises(SpecError, match=r"the environment has no 'pixels'; give in_keys. It has \['position'\]"):
         TransformedEnv(DataEnv({"position": Unbounded((3,))}), Resize(4)).reset()
     with pytest.raises(SpecError, match=r"Resize: the environment has no observation 'picture'. It has \['pixels'\]"):
         TransformedEnv(DataEnv({"pixels": BYTES}), Resize(4, in_keys=["picture"])).reset()
 
 
-def test_an_image_that_does_not_fit_is_an_error_that_names_its_key():
+def test_an_image_of_the_wrong_shape_is_an_error_with_its_key():
     with pytest.raises(SpecError, match=r"found the shape \(6, 8, 3\).*the observation 'pixels'"):
         behind(GrayScale())
 
 
-def test_rows_that_were_reset_and_rows_that_were_stepped_are_transformed():
+def test_partial_resets_and_steps_transform_their_rows():
     env = SerialEnv(3, lambda: TransformedEnv(DataEnv({"pixels": BYTES}), Compose(ToTensorImage(), CenterCrop(2))))
     root = env.reset()
     mask = torch.tensor([True, False, True])

@@ -103,7 +103,8 @@ def test_channels_in_front_are_not_put_there_twice():
     assert ToTensorImage(shape_tolerant=True)(pixels=once).shape == (3, 30, 44)
 
 
-def test_a_tolerant_one_leaves_images_as_they_are_that_have_no_three_channels_at_the_end():
+def test_shape_tolerant_keeps_images_without_last_channels():
+    """With shape_tolerant, an image without three channels at the end stays as it is."""
     tolerant = ToTensorImage(shape_tolerant=True)
 
     assert tolerant(pixels=image(3, 4, 5)).shape == (3, 4, 5)
@@ -173,7 +174,7 @@ def test_bicubic_bytes_stay_between_0_and_255():
     assert large[0].float().diff(dim=-1).min() >= -40  # nothing wraps around
 
 
-def test_both_sizes_as_a_pair_and_the_mode_of_an_enumeration_are_taken():
+def test_resize_takes_a_pair_of_sizes_and_an_enum_mode():
     class Mode:
         value = "nearest"
 
@@ -207,7 +208,7 @@ def test_the_middle_of_an_odd_rest_is_where_torchvision_has_it(size, part, first
     assert CenterCrop(1, part)(pixels=row).flatten().tolist() == list(range(first, first + part))
 
 
-def test_an_image_that_is_smaller_than_its_middle_is_surrounded_by_zeros():
+def test_center_crop_pads_a_smaller_image_with_zeros():
     result = CenterCrop(2, 5)(pixels=torch.ones(1, 2, 2))
 
     assert result.tolist() == [[[0, 1, 1, 0, 0]] * 2]
