@@ -102,10 +102,6 @@ class Bounded(_Numbers):
         domain: str | None = None,
     ) -> None:
         dtype = torch.get_default_dtype() if dtype is None else to_torch_dtype(dtype)
-        if dtype is torch.uint64 or dtype.is_complex:
-            raise SpecError(
-                f"Bounded: expected a dtype whose values torch can compare, found {dtype}. Use torch.int64."
-            )
         least, most = _bound(low, dtype, "low"), _bound(high, dtype, "high")
         if shape is None:
             try:
@@ -214,8 +210,9 @@ class Bounded(_Numbers):
         return self._with(_box=ContinuousBox(function(least), function(most), shape=self._shape))
 
     def _to_dtype(self, dtype: torch.dtype) -> Self:
-        least, most = self._edges()
-        return type(self)(_cast(least, dtype), _cast(most, dtype), self._shape, self._device, dtype)
+        edges = zip(self._edges(), ("low", "high"), strict=True)
+        low, high = (_bound(edge, dtype, name, clip=True) for edge, name in edges)
+        return type(self)(low, high, self._shape, self._device, dtype)
 
     def cardinality(self) -> int | float:
         """Return the number of different values: ``inf`` for floats, the product over all elements for integers."""
@@ -266,8 +263,10 @@ class BoundedDiscrete(Bounded, metaclass=OfDomain):
     _defaults: ClassVar[dict[str, object]] = {"domain": "discrete"}
 
 
-def _bound(value: BoundLike, dtype: torch.dtype, name: str) -> torch.Tensor:
-    """Copy a bound to the dtype of the spec."""
+def _bound(value: BoundLike, dtype: torch.dtype, name: str, *, clip: bool = False) -> torch.Tensor:
+    """Copy a bound to the dtype of the spec; ``clip`` it to the limits of an integer dtype instead of refusing it."""
+    if dtype is torch.uint64 or dtype.is_complex:
+        raise SpecError(f"Bounded: expected a dtype whose values torch can compare, found {dtype}. Use torch.int64.")
     try:
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
     except (TypeError, ValueError) as error:
@@ -285,25 +284,15 @@ def _bound(value: BoundLike, dtype: torch.dtype, name: str) -> torch.Tensor:
         inward = tensor.double().ceil() if name == "low" else tensor.double().floor()
         at_least, at_most = inward <= float(least), inward >= float(most)
         finite = torch.where(at_least | at_most, 0.0, inward).to(torch.int64)
-        if bool(((at_least | at_most) & ~tensor.isinf() & (inward != float(least)) & (inward != float(most))).any()):
-            raise SpecError(f"Bounded: {name}={brief(tensor)} is outside of {dtype}, which holds {least} to {most}.")
         wide = torch.where(at_least, int(least), torch.where(at_most, int(most), finite))
+        outside = (at_least | at_most) & ~tensor.isinf() & (inward != float(least)) & (inward != float(most))
     else:
-        wide = tensor.to(torch.int64)
-        if bool(((wide < int(least)) | (wide > int(most))).any()):
-            raise SpecError(f"Bounded: {name}={brief(tensor)} is outside of {dtype}, which holds {least} to {most}.")
+        whole = tensor.to(torch.int64)
+        wide = whole.clamp(int(least), int(most))
+        outside = wide != whole
+    if not clip and bool(outside.any()):
+        raise SpecError(f"Bounded: {name}={brief(tensor)} is outside of {dtype}, which holds {least} to {most}.")
     return wide.to(dtype, copy=True)
-
-
-def _cast(bound: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Convert a bound to another dtype, clamped to the limits of that dtype."""
-    if dtype.is_floating_point or bound.dtype.is_floating_point:
-        least, most = (float(limit) for limit in _limits(dtype))
-        wide = bound.double()
-        wide = torch.where(wide <= least, -math.inf, torch.where(wide >= most, math.inf, wide))
-        return wide
-    least, most = (int(limit) for limit in _limits(dtype))
-    return bound.to(torch.int64).clamp(least, most)
 
 
 def _check_broadcasts(name: str, bound: torch.Tensor, shape: torch.Size) -> None:
