@@ -90,7 +90,7 @@ def test_workers_answer_orders_with_a_number_and_what_they_write(pool: Pool) -> 
 
     assert pool.round(1, 4) == 8
     assert numbers.tolist() == [116, 116]
-    assert pool.round(1, 5, only=[False, True], meanwhile=lambda: 20) == 25
+    assert pool.round(1, 5, only=[False, True], overlap=lambda: 20) == 25
     assert numbers.tolist() == [116, 125]
 
 

@@ -107,7 +107,7 @@ class _BoundBatch(BoundWriter):
         """Begin episodes in some rows."""
         self.check(self.name)
         if env_info is not None:
-            self.storage_rows.note_infos(at, env_info)
+            self.storage_rows.write_infos(at, env_info)
         self._run(RESET, None if len(at) == self.n else list(at), WRITTEN)
 
     def _run(self, op: int, rows: list[int] | None, actions: Any) -> int:

@@ -39,7 +39,7 @@ class Shard:
         self.envs, self.first_row = envs, first_row
         self.progress = Progress(words, at, first_row)
         part = slice(first_row, first_row + len(envs))
-        self.was_reset, self.informed = flags.was_reset[part], flags.informed[part]
+        self.was_reset, self.has_info = flags.was_reset[part], flags.has_info[part]
         self._marked = True  # whether `was_reset` may have a True
         self._has_infos = any(key[0] == "env_info" for key in storage.arrays)
         self._infos = [
@@ -126,12 +126,12 @@ class Shard:
 
     def _infos_at(self, at: Sequence[int] | None, first: int) -> list[dict[str, Any] | None] | None:
         """Return the ``env_info`` of rows of a part for a reset; None if none of them has one."""
-        if not self._has_infos or not self.informed.any():
+        if not self._has_infos or not self.has_info.any():
             return None
         if at is None:
             at = range(len(self.envs) if len(self.parts) == 1 else 1)
         return [
-            {key: view.copy() for key, view in self._infos[first + row].items()} if self.informed[first + row] else None
+            {key: view.copy() for key, view in self._infos[first + row].items()} if self.has_info[first + row] else None
             for row in at
         ]
 
@@ -193,7 +193,7 @@ class _OnTensorDicts:
 
     def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> list[int]:
         self._at_work()
-        self.root = self.env_row.step(reset=reset, partial=at is not None, informed=_has_info(infos))
+        self.root = self.env_row.step(reset=reset, partial=at is not None, has_info=_has_info(infos))
         return [0] if self.root is not None else []
 
     def begin_anew(self, rows: list[int], infos: Any) -> None:
@@ -202,7 +202,7 @@ class _OnTensorDicts:
 
     def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
         self._at_work()
-        self.env_row.reset(on_data=on_data, by_masks=by_masks, informed=_has_info(infos))
+        self.env_row.reset(on_data=on_data, by_masks=by_masks, has_info=_has_info(infos))
 
 
 def _has_info(infos: Any) -> bool:

@@ -141,20 +141,20 @@ class BatchRows:
         at = np.asarray(rows, np.int64)
         if env_info is None:
             if whole:
-                self.flags.informed[at] = False
+                self.flags.has_info[at] = False
             return
         for key in self._info_keys:
             value = env_info.get(key)
             part = value if value.shape[0] == len(rows) else value[torch.from_numpy(at)]
             set_array(self.storage.arrays.get(("env_info", key)), self.storage.tensors["env_info", key], part, at)
-        self.flags.informed[at] = True
+        self.flags.has_info[at] = True
 
-    def note_infos(self, at: Sequence[int], infos: Sequence[dict[str, Any] | None]) -> None:
+    def write_infos(self, at: Sequence[int], infos: Sequence[dict[str, Any] | None]) -> None:
         """Write the ``env_info`` that rows get at each reset from now on, a dict or None for each row."""
         if not self._info_keys:
             return
         for row, info in zip(at, infos, strict=True):
-            self.flags.informed[row] = info is not None
+            self.flags.has_info[row] = info is not None
             if info is not None:
                 for key in self._info_keys:
                     self.storage.arrays["env_info", key][row] = info[key]

@@ -48,26 +48,26 @@ class TensorDictRow:
         # The observations of the next root, in case the caller's data lacks them because a transform replaced them.
         self._carried = [(views[key], views[below_next(key)]) for key in obs if key in views]
 
-    def _root(self, informed: bool) -> TensorDict:
-        build = self._build if informed else self._build_without_info
+    def _root(self, has_info: bool) -> TensorDict:
+        build = self._build if has_info else self._build_without_info
         td = build({key: view.clone() for key, view in self._inputs})
         if self._loose is not None:
             self._loose.read(self._loose_row, td)
         return td
 
-    def step(self, *, reset: bool, partial: bool, informed: bool) -> TensorDict | None:
+    def step(self, *, reset: bool, partial: bool, has_info: bool) -> TensorDict | None:
         """Step the environment.
 
         Args:
             reset: whether the caller resets what has ended.
             partial: whether the step mask of the row applies.
-            informed: whether the row has an ``env_info``.
+            has_info: whether the row has an ``env_info``.
 
         Returns:
             The next root, with masks of what has ended, for ``begin_anew``; None if nothing has ended.
         """
         env = self.env
-        td = self._root(informed)
+        td = self._root(has_info)
         if partial and self._step_mask is not None:
             td.set("_step", self._step_mask.clone())
         td = env.step(td)
@@ -83,15 +83,15 @@ class TensorDictRow:
         """Reset what the masks in ``root`` select."""
         self._write(self.env.reset(root, select_reset_only=True), self._root_out, "root")
 
-    def reset(self, *, on_data: bool, by_masks: bool, informed: bool) -> None:
+    def reset(self, *, on_data: bool, by_masks: bool, has_info: bool) -> None:
         """Begin an episode, at the state in the row if ``on_data``; either option resets only what its masks select."""
         env = self.env
         if on_data or by_masks:
-            td = self._root(informed)
+            td = self._root(has_info)
             for key, mask in self._masks.items():
                 td.set(key, mask.clone())
             fresh = env.reset(td, select_reset_only=not on_data)
-        elif informed:
+        elif has_info:
             td = self._root(True).select("env_info")
             fresh = env.reset(env_info=td.get("env_info"))
         else:

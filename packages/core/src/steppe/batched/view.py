@@ -71,7 +71,7 @@ class BatchView(EnvBase):
             outcome: TensorDictBase = self._batch.step_at(data, self._rows)["next"]
             return outcome
         chosen = mask.reshape(len(self._rows), -1).any(-1)
-        following = self.unstepped(tensordict)
+        following = self.skipped_rows(tensordict)
         following[chosen] = self._batch.step_at(data[chosen], self._rows[chosen]).get("next")
         return following
 

@@ -44,7 +44,7 @@ from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.spec_check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated, truncated_keys
-from steppe.envs.env_info import env_info_values, native_info
+from steppe.envs.env_info import env_info_values, info_for_library
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
 from steppe.envs.masks.reset import merge_reset
@@ -58,7 +58,7 @@ from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, p
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import next_seed, system_seed
-from steppe.envs.state import BaseState, Unknown, Uses
+from steppe.envs.state import BaseState, Unset, Uses
 from steppe.specs import make_composite_from_td
 
 __all__ = [
@@ -91,7 +91,7 @@ __all__ = [
     "RowWriter",
     "Rows",
     "StepPlan",
-    "Unknown",
+    "Unset",
     "Uses",
     "action_rules",
     "as_flag",
@@ -111,6 +111,7 @@ __all__ = [
     "get_env_metadata",
     "group_agents",
     "group_agents_by_name",
+    "info_for_library",
     "is_kept",
     "layout_problem",
     "make_composite_from_td",
@@ -119,7 +120,6 @@ __all__ = [
     "merge_rows",
     "missing_action",
     "name_place",
-    "native_info",
     "next_seed",
     "observed",
     "policy_name",

@@ -14,7 +14,7 @@ from steppe.specs import CPU
 if TYPE_CHECKING:
     from steppe.envs.env_attributes import EnvAttributes
 
-__all__ = ["env_info_values", "native_info"]
+__all__ = ["env_info_values", "info_for_library"]
 
 
 def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | None = None) -> dict[str, torch.Tensor]:
@@ -63,7 +63,7 @@ def _wrong_names(env: EnvAttributes, info: Mapping[str, Any], names: list[str]) 
     )
 
 
-def native_info(info: TensorDictBase | None) -> dict[str, Any] | None:
+def info_for_library(info: TensorDictBase | None) -> dict[str, Any] | None:
     """Return one row of env_info as Python numbers and lists."""
     if info is None:
         return None

@@ -15,7 +15,7 @@ from steppe.envs.env_info import env_info_values
 from steppe.envs.masks import reset as reset_masks
 from steppe.envs.masks import step as step_masks
 from steppe.envs.next_root import StepPlan, put_next
-from steppe.envs.state import Unknown
+from steppe.envs.state import Unset
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
 from steppe.storage import entries, parts_of
@@ -96,7 +96,7 @@ class ResetAndStep(EnvAttributes):
             if masks_alone and data is not None:
                 shown, kwargs = self._without_state(data, kwargs)
             fresh = self._reset(shown, **kwargs)
-        return self.settle_reset(data, fresh, masks)
+        return self.merge_reset(data, fresh, masks)
 
     def _without_state(self, data: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
         """Return the data and the arguments of ``_reset`` in an automatic reset: no state of the last episode."""
@@ -105,7 +105,7 @@ class ResetAndStep(EnvAttributes):
         shown = data.select(*self.reset_keys, "env_info", strict=False)
         return shown, {**kwargs, "set_state": False} if self.supports_set_state else kwargs
 
-    def settle_reset(
+    def merge_reset(
         self,
         data: TensorDictBase | None,
         fresh: TensorDictBase,
@@ -288,7 +288,7 @@ class ResetAndStep(EnvAttributes):
     def row_steps(self) -> RowSteps | None:
         """Steps on TensorDicts that go through rows; None if there is no row writer, or it runs torch code."""
         rows: Any = self.base_state.row_steps
-        if rows is Unknown:
+        if rows is Unset:
             writer = self.row_writer
             rows = None
             if writer is not None and writer.on_arrays:
@@ -300,7 +300,7 @@ class ResetAndStep(EnvAttributes):
         """Return the RowSteps for a step of this data; None if it has a mask, or must be checked against the specs."""
         state = self.base_state
         rows: Any = state.row_steps
-        if rows is Unknown:
+        if rows is Unset:
             rows = self.row_steps
         if rows is None or type(tensordict) is not TensorDict:
             return None
@@ -315,8 +315,8 @@ class ResetAndStep(EnvAttributes):
     def row_writer_changed(self) -> None:
         """Clear what was derived from the row writer; call it if the row writer depends on more than the specs."""
         state = self.base_state
-        state.row_steps = state.row_problem = Unknown
-        state.idle_loop = None
+        state.row_steps = state.row_problem = Unset
+        state.cached_loop = None
         state.changes += 1
 
     def note_use(self) -> None:
@@ -331,7 +331,7 @@ class ResetAndStep(EnvAttributes):
     step_at = row_access.step_at
     reset_at = row_access.reset_at
     checked_rows = row_access.checked_rows
-    unstepped = step_masks.unstepped
+    skipped_rows = step_masks.skipped_rows
     requested_masks = reset_masks.requested_masks
     put_next = staticmethod(put_next)
 

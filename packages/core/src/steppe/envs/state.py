@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from steppe.envs.array.row_steps import RowSteps
     from steppe.envs.auto_reset import AutoResetMemory
 
-__all__ = ["BaseState", "Unknown", "Uses"]
+__all__ = ["BaseState", "Unset", "Uses"]
 
 _thread = threading.get_ident
 
 
-class Unknown:
+class Unset:
     """Marks a value that has not been worked out yet, if None is a valid value. The class itself is the mark."""
 
 
@@ -70,7 +70,7 @@ class Uses:
 
 
 # Attributes that a copy works out for itself, or must not share with the original.
-_NOT_COPIED = ("cache", "row_steps", "row_problem", "changes", "idle_loop", "collector", "uses")
+_NOT_COPIED = ("cache", "row_steps", "row_problem", "changes", "cached_loop", "collector", "uses")
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class BaseState:
         row_steps: steps on TensorDicts that go through rows; None if there is no row writer for them.
         row_problem: why an array environment has no row writer; None if it has one.
         changes: how often the specs or the row writer have changed.
-        idle_loop: the rows of the last rollout, bound to the row writer, which the next rollout uses again.
+        cached_loop: the rows of the last rollout, bound to the row writer, which the next rollout uses again.
         collector: the collector that steps the environment.
         uses: counts changes of the user of the environment.
     """
@@ -116,10 +116,10 @@ class BaseState:
     generator: torch.Generator | None = None
     action_masks: dict[NestedKey, NestedKey] = field(default_factory=dict)
     auto_reset: AutoResetMemory | None = None
-    row_steps: RowSteps | type[Unknown] | None = Unknown
-    row_problem: str | type[Unknown] | None = Unknown
+    row_steps: RowSteps | type[Unset] | None = Unset
+    row_problem: str | type[Unset] | None = Unset
     changes: int = 0
-    idle_loop: Loop | None = None
+    cached_loop: Loop | None = None
     collector: ReferenceType[Any] | None = None
     uses: Uses = field(default_factory=Uses)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from steppe.envs import EnvBase, Unknown
+from steppe.envs import EnvBase, Unset
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.base import Transform
@@ -179,7 +179,7 @@ class TransformedEnv(TransformedSteps):
     def _changed(self) -> None:
         """Clear everything that follows from the base and the transforms."""
         self._pipeline = self._known_batch_size = None
-        self._known_device = Unknown
+        self._known_device = Unset
         self.base_state.specs = {}
         self.transform._forget_parent()
         self.specs_changed()
@@ -265,7 +265,7 @@ class TransformedEnv(TransformedSteps):
     def device(self) -> torch.device | None:
         """Device of the data: that of the base environment, unless a transform changes it."""
         device: Any = self._known_device
-        if device is Unknown:
+        if device is Unset:
             device = self._known_device = self.transform.transform_env_device(self._base.device)
         return device  # type: ignore[no-any-return]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, RowWriter, Unknown, merge_reset, merge_rows, step_mask
+from steppe.envs import EnvBase, RowWriter, Unset, merge_reset, merge_rows, step_mask
 from steppe.errors import StateError
 from steppe.storage import entries
 from steppe.transforms.compiled.chain_on_rows import TransformedRows
@@ -25,7 +25,7 @@ class TransformedSteps(EnvBase):
     #: The compiled transforms. Like the next two, cached until the base or a transform changes.
     _pipeline: Pipeline | None = None
     _known_batch_size: torch.Size | None = None
-    _known_device: torch.device | type[Unknown] | None = Unknown
+    _known_device: torch.device | type[Unset] | None = Unset
 
     @property
     def _compiled(self) -> Pipeline:
@@ -134,7 +134,7 @@ class TransformedSteps(EnvBase):
         """Step some rows only; the others keep their values."""
         tensordict = views[0]
         if not bool(mask.any()):
-            return self.unstepped(tensordict)
+            return self.skipped_rows(tensordict)
         partial = not bool(mask.all())
         pipeline = self._compiled
         for i, view in enumerate(views):
@@ -143,7 +143,7 @@ class TransformedSteps(EnvBase):
                 views[i].set("_step", mask)
         following = pipeline.outward(views, self._base_next(pipeline, views[-1]))
         if partial:
-            following = merge_rows(mask, following, self.unstepped(tensordict))
+            following = merge_rows(mask, following, self.skipped_rows(tensordict))
         return following
 
     def _base_next(self, pipeline: Pipeline, root: TensorDictBase) -> TensorDictBase:

@@ -317,7 +317,7 @@ class Pool:
         *,
         only: Sequence[bool] | None = None,
         timeout: float | None = None,
-        meanwhile: Callable[[], int] | None = None,
+        overlap: Callable[[], int] | None = None,
     ) -> int:
         """Give all workers the same order, and wait for all.
 
@@ -326,10 +326,10 @@ class Pool:
             argument: its argument.
             only: which workers; None for all.
             timeout: seconds to wait at most.
-            meanwhile: called in this process while the workers are at work.
+            overlap: called in this process while the workers are at work.
 
         Returns:
-            The sum of the workers' results and of the result of ``meanwhile``.
+            The sum of the workers' results and of the result of ``overlap``.
 
         Raises:
             WorkerError: a worker raised, or ended.
@@ -350,7 +350,7 @@ class Pool:
             wake()
             busy.append(base + ANSWERED)
 
-        total = meanwhile() if meanwhile is not None else 0
+        total = overlap() if overlap is not None else 0
 
         def ready() -> bool:
             return all(flags[answered] == number for answered in busy)

@@ -17,8 +17,8 @@ from steppe.envs import (
     RowSteps,
     as_numbers,
     base_arguments,
+    info_for_library,
     name_place,
-    native_info,
     refuse_seed,
 )
 from steppe.errors import NotSupported, SpecError
@@ -290,7 +290,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         refuse_seed(kwargs)
         env_info = tensordict.get("env_info", None) if tensordict is not None else None
-        outputs = self._reset_output_transform(self._env_reset(self.take_seed(), native_info(env_info), **kwargs))
+        outputs = self._reset_output_transform(self._env_reset(self.take_seed(), info_for_library(env_info), **kwargs))
         observation, info = outputs
         try:
             data = self.new_data(self.read_obs(observation))

@@ -104,14 +104,14 @@ class Processes(Backend):
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            meanwhile = self._shard.stepper(op, rows) if self._shard is not None else None
+            overlap = self._shard.stepper(op, rows) if self._shard is not None else None
             if rows is None:
-                return self.pool.round(op, timeout=self._step_timeout, meanwhile=meanwhile)
+                return self.pool.round(op, timeout=self._step_timeout, overlap=overlap)
             active = self._flags.active
             active[:] = False
             active[rows] = True
             only = [bool(active[first:end].any()) for first, end in self._bounds]
-            return self.pool.round(op, True, only=only, timeout=self._step_timeout, meanwhile=meanwhile)
+            return self.pool.round(op, True, only=only, timeout=self._step_timeout, overlap=overlap)
         except WorkerError:
             # Rows may be half written and a worker may have ended, so the batch cannot be used any more.
             self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)

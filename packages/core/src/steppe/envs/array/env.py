@@ -12,9 +12,9 @@ from steppe.envs.array.row_steps import RowSteps
 from steppe.envs.array.row_writer import EnvInfo, EnvRows, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.data_types import Array
-from steppe.envs.env_info import native_info
+from steppe.envs.env_info import info_for_library
 from steppe.envs.seeding import system_seed
-from steppe.envs.state import Unknown
+from steppe.envs.state import Unset
 from steppe.errors import NotSupported
 
 __all__ = ["ArrayEnv"]
@@ -114,7 +114,7 @@ class ArrayEnv(EnvBase):
     def row_problem(self) -> str | None:
         """Why steps go through TensorDicts: an overridden method, or data without a fixed layout; otherwise None."""
         problem: Any = self.base_state.row_problem
-        if problem is Unknown:
+        if problem is Unset:
             problem = self.base_state.row_problem = self._find_row_problem()
         return problem  # type: ignore[no-any-return]
 
@@ -213,7 +213,7 @@ class ArrayEnv(EnvBase):
                 "reset(env_info={...}) is given, as env_info_spec describes it."
             )
         info = tensordict.get("env_info", None) if tensordict is not None else None
-        fresh = self._forced_steps().reset(env_info=native_info(info))
+        fresh = self._forced_steps().reset(env_info=info_for_library(info))
         return fresh.to(self.device) if self._elsewhere() else fresh
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -12,7 +12,7 @@ from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import EnvInfo, RowWriter
 from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.data_types import Key
-from steppe.envs.env_info import native_info
+from steppe.envs.env_info import info_for_library
 from steppe.envs.next_root import FlatRoots, StepPlan, begun, put_next, write_begun
 from steppe.specs import Composite
 from steppe.storage import TensorDictBuilder, build_td, entries, set_array
@@ -82,7 +82,7 @@ class RowSteps:
     def _only_action(self) -> tuple[Key | None, Callable[[torch.Tensor], Any]]:
         """Return the key of the only action, and a function that decodes it.
 
-        If ``natives`` has to decode the action, the key is None, and so is the result of the function.
+        If ``library_actions`` has to decode the action, the key is None, and so is the result of the function.
         """
         keys, codec = self.layout.action_keys, self.layout.actions
         no_decoder: tuple[Key | None, Callable[[torch.Tensor], Any]] = None, lambda action: None
@@ -95,10 +95,10 @@ class RowSteps:
         leaf, decoder, rule = codec.spec[key], codec.decoders[key], codec.rules[key]
         decode = decoder.one
         if self.writer.inverts:
-            judged = self.writer.decoder_of_one()
-            if judged is None:
+            decode_one = self.writer.decoder_of_one()
+            if decode_one is None:
                 return no_decoder
-            decode = judged
+            decode = decode_one
         elif rule.allows is not None and not decoder.validates:
             return no_decoder
         shape, dtype = torch.Size(leaf.shape), leaf.dtype
@@ -108,7 +108,7 @@ class RowSteps:
 
         return key, of_one
 
-    def natives(self, tensordict: TensorDictBase) -> Any:
+    def library_actions(self, tensordict: TensorDictBase) -> Any:
         """Return the library actions of all rows. An action of another dtype is converted in ``tensordict`` too.
 
         Raises:
@@ -174,11 +174,11 @@ class RowSteps:
     def _infos(self, tensordict: TensorDict) -> list[EnvInfo | None] | None:
         """Return the ``env_info`` of the last reset of a single row, which stays in the data; None for a batch."""
         info = None if self.batch_size else entries(tensordict).get("env_info")
-        return None if info is None else [native_info(info)]
+        return None if info is None else [info_for_library(info)]
 
     def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[Key, torch.Tensor] | None]:
         """Write what a step reads of its root; return library actions and what is passed through to ``next``."""
-        actions = self.natives(tensordict)
+        actions = self.library_actions(tensordict)
         if self._shows_root:
             self.rows.root_data = tensordict
         if self._carried:

@@ -14,7 +14,7 @@ from steppe.storage import build_alike, entries
 if TYPE_CHECKING:
     from steppe.envs.reset_and_step import ResetAndStep
 
-__all__ = ["merge_rows", "partial_step", "step_mask", "unstepped"]
+__all__ = ["merge_rows", "partial_step", "skipped_rows", "step_mask"]
 
 
 def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
@@ -34,10 +34,10 @@ def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
 def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
     """Return the ``next`` of a step in which only the rows are stepped whose ``mask``, ``[*B]`` bool, is True."""
     if not bool(mask.any()):
-        return unstepped(env, tensordict)
+        return skipped_rows(env, tensordict)
     if bool(mask.all()):
         return env._whole_step(tensordict)
-    previous = unstepped(env, tensordict)
+    previous = skipped_rows(env, tensordict)
     if not env.batch_locked and not env.batch_size:
         env._expectation.check_action(tensordict, acting=mask)
         stepped = env._whole_step(tensordict[mask])
@@ -53,7 +53,7 @@ def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tens
     return merged
 
 
-def unstepped(env: ResetAndStep, tensordict: TensorDictBase) -> TensorDictBase:
+def skipped_rows(env: ResetAndStep, tensordict: TensorDictBase) -> TensorDictBase:
     """Return the ``next`` of rows that are not stepped: the values of the root if it has them, and rewards of 0."""
     lead = tensordict.batch_size[: tensordict.batch_dims - len(env.batch_size)]
     following = tensordict.empty()

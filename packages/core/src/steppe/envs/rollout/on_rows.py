@@ -38,18 +38,18 @@ def rollout_on_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Tenso
         rollout.with_policy(plan.policy)
     else:
         rollout.with_actions(RandomActions(env).take if plan.actions is None else _given_actions(env, writer, plan))
-    env.base_state.idle_loop = rollout.loop
+    env.base_state.cached_loop = rollout.loop
     return rollout.result()
 
 
-def _idle_loop(env: EnvBase, writer: RowWriter) -> Loop:
+def _cached_loop(env: EnvBase, writer: RowWriter) -> Loop:
     """Return a loop on rows of its own: the one of the last rollout, unless the row writer has changed.
 
     Binding a chain of transforms to new rows takes as long as many steps.
     """
     state = env.base_state
     # A rollout that raised an error, or is still running, has not put its loop back.
-    loop, state.idle_loop = state.idle_loop, None
+    loop, state.cached_loop = state.cached_loop, None
     return loop if loop is not None and loop.writer is writer else Loop(writer, writer.new_rows())
 
 
@@ -76,7 +76,7 @@ def _given_actions(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TakeAc
 
 class _Rollout(RowFrames):
     def __init__(self, env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> None:
-        super().__init__(_idle_loop(env, writer), env.batch_size, type(env).__name__)
+        super().__init__(_cached_loop(env, writer), env.batch_size, type(env).__name__)
         self.plan = plan
         self.dim = len(self.size)
         # A rollout that may end early starts small and grows, so that max_steps may be generous.
@@ -153,13 +153,13 @@ class _Rollout(RowFrames):
             except Exception as error:
                 note_policy(error, policy, root)
                 raise
-            natives = decode(rows_of(root, size))
+            decoded = decode(rows_of(root, size))
             for key in read:
                 self.rows.root[key][part] = root.get(key).detach().numpy()
             self._keep(root, rows)
             carried = self._carried(root, rows)
             last = self.until_done or t + 1 == plan.max_steps
-            ended = (loop.step if last or not size else loop.step_and_reset)(natives)
+            ended = (loop.step if last or not size else loop.step_and_reset)(decoded)
             for array, row in self.copies:
                 array[t] = row
             t += 1

@@ -159,9 +159,9 @@ class RowFrames:
                 self.actions[key][t : t + n] = values
             copies, stretch = self.copies, self._stretch
             # A batch decodes actions in each step, one environment those of all steps of a block at once.
-            natives: Sequence[Any] = range(n) if batched else decode(block)
+            decoded: Sequence[Any] = range(n) if batched else decode(block)
             for start in range(0, n, stretch):
-                for action in natives[start : start + stretch]:
+                for action in decoded[start : start + stretch]:
                     for row, key in read:
                         row[...] = block[key][t - begin]
                     if batched:
