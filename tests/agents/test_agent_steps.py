@@ -127,7 +127,7 @@ def test_rows_that_are_reset_begin_with_their_first_state() -> None:
 
 
 def test_missing_agent_info_names_how_to_pass_it() -> None:
-    """If an agent needs agent_info and gets none, the error names the ways to pass it."""
+    """If an agent gets no agent_info that it needs, the error says how to pass it."""
 
     class Told(Remembering):
         agent_info_default = None

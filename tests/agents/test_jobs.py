@@ -227,7 +227,7 @@ def test_max_steps_truncates_a_row() -> None:
 
 
 def test_new_weights_apply_from_the_next_job() -> None:
-    """Weights that arrive while a job runs are used from the next job on, in each worker."""
+    """Weights that arrive while a job runs are used by all workers in the next job."""
     policy = TensorDictModule(Weighted(), ["t"], ["action", "weight"])
     with make(2, lambda: counters(2), policy) as collector:
         for number in range(3):

@@ -72,7 +72,7 @@ def test_what_has_no_work_costs_nothing() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_compact_false_calls_the_policy_with_all_rows(workers: int) -> None:
-    """A policy whose rows depend on each other sees all rows, also those that have ended."""
+    """With compact=False, the policy also sees the rows that have ended."""
     lanes = 4 if workers else 8
     with make(workers, lambda: counters(lanes), All(lanes), compact=False) as collector:
         collector.execute(env_info=told(LENGTHS))
@@ -125,7 +125,7 @@ class Full(EnvBase):
 
 
 def test_full_batches_call_the_policy_with_busy_lanes_only() -> None:
-    """If the environment steps all lanes at once, the policy sees only the busy lanes."""
+    """If the environment steps all lanes at once, the policy sees the busy ones."""
     policy = Echo()
     with Collector(Full(), policy, trust_policy=True) as collector:
         found = collector.execute(n_episodes=8).result()
@@ -521,7 +521,7 @@ def test_random_actions_keep_to_masks_and_seed(env: Any, workers: int) -> None:
 
 
 def test_random_actions_match_those_of_a_rollout() -> None:
-    """A request to a single environment draws the random actions that a rollout draws."""
+    """A request to a single environment draws the random actions of a rollout."""
     with Collector(Legal(2, 20), seed=3) as collector:
         found = collector.execute(n_episodes=1).result()
     env = Legal(2, 20)

@@ -149,7 +149,7 @@ def test_a_plugin_imports_another_only_as_a_declared_dependency(package: Package
 
 
 def test_plugin_modules_import_neither_library_nor_torch():
-    """The entry points of environments import neither torch nor their library at the top."""
+    """Entry points of environments do not import torch or their library at the top."""
     heavy = []
     for package in PLUGINS:
         for target in package.entry_points("steppe.envs").values():

@@ -98,7 +98,7 @@ def test_the_index_links_every_page():
 
 @pytest.mark.parametrize("readme", sorted(ROOT.glob("packages/**/README.md")), ids=lambda path: path.parent.name)
 def test_a_packages_readme_links_documents_when_shown_alone(readme: Path):
-    """The README of a package has no relative links, and the documents it names exist."""
+    """A package's README has no relative links, and the documents it names exist."""
     text = readme.read_text(encoding="utf-8")
     named = re.findall(r"`(docs/[^`]+)`", text)
 

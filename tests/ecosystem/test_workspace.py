@@ -139,7 +139,7 @@ def test_the_readme_lists_every_plugin():
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_the_install_line_of_a_clone_names_all_requirements(page: str):
-    """The line that installs from a clone names all packages that its packages require."""
+    """The install line also names the packages that its packages require."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if "install" in line and "packages/core" in line]
     folders = {ROOT / folder for folder in re.findall(r"packages/[\w/-]+", line)}

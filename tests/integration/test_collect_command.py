@@ -150,7 +150,7 @@ def test_ctrl_c_before_anything_was_collected_leaves_nothing(tmp_path: Path) -> 
 
 
 def test_a_failing_policy_is_reported_and_the_data_is_kept(tmp_path: Path) -> None:
-    """If the policy fails while data is collected, the command keeps the frames so far."""
+    """If the policy fails, the command keeps the frames collected so far."""
     done = collect(tmp_path, "--num-envs", "8", "--policy", "my_policies:failing", frames="100000")
     assert done.status == 1
     assert "out of ideas" in done.err

@@ -133,7 +133,7 @@ def test_a_generated_plugin_of_a_library_passes_the_kit(tmp_path, site):
 
 
 def test_generated_specs_and_a_library_time_limit_pass_the_kit(tmp_path, site):
-    """The specs come from the library's spaces, and the time limit is the library's own."""
+    """The specs come from spaces of the library, and the time limit is its own."""
     install_library(site, "drift", DRIFT)
     run("steppe", "new-plugin", "drift", "--library", "drift>=1,<2", "--names", "plain", folder=tmp_path, site=site)
     env = (tmp_path / "drift-steppe/src/drift_steppe/env.py").read_text(encoding="utf-8")

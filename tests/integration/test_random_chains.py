@@ -211,7 +211,7 @@ def outside(case: Case, batch: Any, kind: Any) -> EnvBase:
 )
 @given(case=cases())
 def test_rows_and_tensordicts_agree_alone_and_in_batches(case: Case) -> None:
-    """A chain gives the same data on rows and on TensorDicts, inside and around a batch."""
+    """A chain gives the same data on rows and TensorDicts, in and around a batch."""
     expected = by_rollout(case.single(DataEnv))
     assert_equal_data(by_rollout(case.single(ArrayDataEnv)), expected, "a rollout on rows")
     assert_equal_data(by_steps(case.single(ArrayDataEnv)), expected, "steps on rows")

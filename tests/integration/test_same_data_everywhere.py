@@ -40,7 +40,7 @@ def play(env: EnvBase) -> TensorDictBase:
 
 @pytest.mark.parametrize("max_steps", [None, 6], ids=["ended by the environment", "ended by StepCounter"])
 def test_batches_agree_with_transforms_inside_and_outside(max_steps: int | None) -> None:
-    """Serial and parallel batches with transforms inside and outside give the same data."""
+    """Serial and parallel batches with transforms in or around them agree."""
     reference = play(batch(SerialEnv, "inside", max_steps))
 
     ended = reference["next", "done"].sum(1)

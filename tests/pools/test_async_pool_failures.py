@@ -38,7 +38,7 @@ def assert_over(env: Any) -> None:
 
 @pytest.mark.parametrize("where", ["init", "reset", "step"])
 def test_an_exception_names_its_worker_and_environment(pool: Any, where: str) -> None:
-    """An exception arrives with its traceback and the numbers of worker and environment."""
+    """An exception has its traceback and the numbers of worker and environment."""
     env = pool(failing(in_=where, at=3 if where == "init" else 1))
 
     def use() -> None:

@@ -37,7 +37,7 @@ def switched_off() -> dict[str, set[str]]:
 
 
 def test_each_skipped_conformance_test_has_its_reason():
-    """skips.toml lists a reason for each test that a transform leaves out, and no other."""
+    """skips.toml has a reason for each test that a transform skips, and no other."""
     found, listed = switched_off(), read_toml(HERE / "skips.toml")
     missing = [f"[{name}] {flag}" for name, flags in found.items() for flag in flags - set(listed.get(name, {}))]
     superfluous = [f"[{name}] {flag}" for name, flags in listed.items() for flag in set(flags) - found.get(name, set())]

@@ -41,13 +41,13 @@ def test_what_no_environment_has_is_an_attribute_error(pendulums: Any) -> None:
 
 
 def test_private_names_and_step_into_are_not_forwarded(pendulums: Any) -> None:
-    """A batch forwards neither private names nor step_into, which marks array environments."""
+    """A batch forwards no private names and no step_into, which marks array envs."""
     assert not hasattr(pendulums, "_env")
     assert not hasattr(pendulums, "step_into")
 
 
 def test_an_attribute_that_raises_names_its_environment() -> None:
-    """If an attribute raises, the error names the environment and the batch stays usable."""
+    """The error of an attribute names the environment, and the batch stays usable."""
     makers = [FailingEnv, FailingEnv, lambda: FailingEnv(in_="attribute"), FailingEnv]
     with ParallelEnv(4, makers, num_processes=2) as env:
         env.reset()

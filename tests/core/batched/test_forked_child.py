@@ -31,7 +31,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
 def test_a_forked_child_is_told_to_make_its_own_batch(make: Any) -> None:
-    """A forked child cannot use the batch of its parent, for which the batch stays usable."""
+    """A forked child cannot use the batch of its parent, and the parent still can."""
     with make() as env:
         td = env.rand_action(env.reset())
 
@@ -74,7 +74,7 @@ def test_a_serial_env_is_a_copy_in_a_child() -> None:
 
 
 def test_a_data_loader_worker_is_told_to_make_its_own_batch() -> None:
-    """If a DataLoader worker steps a batch of the parent, the error names worker_init_fn."""
+    """The error for a batch used in a DataLoader worker names worker_init_fn."""
 
     class Steps(torch.utils.data.IterableDataset[Any]):
         def __init__(self, env: Any) -> None:

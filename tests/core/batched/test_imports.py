@@ -67,7 +67,7 @@ def test_a_compiler_that_is_there_already_is_used() -> None:
 
 
 def test_after_import_waits_for_an_import_that_succeeds(tmp_path: Any, monkeypatch: Any) -> None:
-    """after_import calls its function once the module has been imported without error."""
+    """after_import calls its function after an import without error."""
     (tmp_path / "waited_for.py").write_text("import os\nif 'NOT_YET' in os.environ:\n    raise OSError('not yet')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("NOT_YET", "1")

@@ -113,7 +113,7 @@ def test_actions_of_some_rows_are_those_drawn_for_all():
 
 
 def test_a_batch_reports_environments_that_choose_actions():
-    """chooses_random_actions says whether the environments choose their random actions."""
+    """chooses_random_actions is true if environments choose their random actions."""
     assert SerialEnv(2, MaskedEnv).chooses_random_actions
     assert TransformedEnv(SerialEnv(2, MaskedEnv), StepCounter()).chooses_random_actions
     assert not SerialEnv(2, CountingEnv).chooses_random_actions

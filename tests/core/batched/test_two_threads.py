@@ -189,7 +189,7 @@ class Stepper:
 
 
 def test_a_second_thread_cannot_set_policy_attributes(gate: Gate) -> None:
-    """While one thread collects, another cannot set attributes of the workers' policies."""
+    """While one thread collects, another cannot set attributes of policies."""
     with MultiSyncDataCollector([partial(HeldEnv, gate)] * 2, policy_factory=Stepper, frames_per_batch=8) as collector:
         first = Thread(lambda: next(collector))
         wait_for(gate.reached)

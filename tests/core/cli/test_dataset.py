@@ -31,7 +31,7 @@ def test_batches_become_one_memory_mapped_tensordict(tmp_path, saved_time):
 
 
 def test_a_dataset_larger_than_the_disk_is_refused(tmp_path):
-    """A data set that needs more than the free space is refused before files are made."""
+    """A data set larger than the free space is refused before files are made."""
     dataset = Dataset(tmp_path / "out", rows=10**14)
     with pytest.raises(UsageError, match=r"200000000000000 frames take .* GiB, and .* GiB are free there"):
         dataset.write(batch(0, 3))

@@ -198,7 +198,7 @@ def test_trajectory_ids_are_unique_if_rows_end_together() -> None:
 
 
 def test_the_root_decides_when_agents_end_the_trajectory() -> None:
-    """Agents that end alone end the trajectory only if the root has no done of its own."""
+    """Agents that end alone end the trajectory unless the root has its own done."""
 
     def ids(root: str | None) -> list[int]:
         with Collector(NestedCountingEnv(2, spread=1, root_done=root), frames_per_batch=6) as collector:

@@ -245,7 +245,7 @@ def test_unequal_shares_are_put_together_along_time() -> None:
 
 
 def test_workers_get_arguments_and_callbacks_run_here() -> None:
-    """Workers get the arguments for collecting; callbacks for batches run in this process."""
+    """Workers get arguments about collecting; callbacks run in this process."""
     seen: list[Any] = []
     pid = os.getpid()
 
@@ -326,7 +326,7 @@ def interrupt_waiting(interrupt: Callable[[], None], file: Path) -> None:
 
 
 def test_preemption_stops_workers_that_are_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With preemptive_threshold, slow workers deliver what they have and go on from there."""
+    """With preemptive_threshold, slow workers deliver part of a batch and go on."""
     file = tmp_path / "go"
     makers = [lambda: CountingEnv(100), lambda: Waiting(str(file))]
     with MultiSyncDataCollector(makers, frames_per_batch=100, preemptive_threshold=0.5) as collector:

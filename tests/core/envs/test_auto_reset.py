@@ -36,7 +36,7 @@ def test_what_stands_for_unknown_depends_on_the_dtype(dtype, expected):
 
 
 def test_without_replacing_next_holds_the_first_observation():
-    """Without auto_reset_replace, next shows the first observation of the new episode."""
+    """Without auto_reset_replace, next shows the new episode's first observation."""
     data = AutoResettingCountingEnv(3, start=10, auto_reset_replace=False).rollout(4, break_when_any_done=False)
 
     assert counts(data, ("next", "observation")) == [11, 12, 10, 11]

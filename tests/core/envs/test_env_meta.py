@@ -146,7 +146,7 @@ def test_an_init_that_raises_leaves_nothing_behind():
 
 
 def test_an_inner_environment_is_locked_before_the_outer_one():
-    """An environment made inside another's __init__ is locked, and the other is not yet."""
+    """An environment made in another's __init__ is locked before the other one."""
 
     class Outer(Walker):
         def __init__(self):

@@ -83,7 +83,7 @@ class Named(MadeByName, Wrapper):
 
 
 def test_num_workers_makes_a_batch_without_a_local_env():
-    """With num_workers, the constructor makes a batch and no environment in this process."""
+    """With num_workers, the constructor makes no environment in this process."""
     batch = Named("first", num_workers=3, auto_reset=True)
 
     assert type(batch) is ParallelEnv

@@ -35,7 +35,7 @@ def test_a_typo_in_a_spec_of_an_environment_is_named():
 
 
 def test_a_typo_in_a_property_is_named_by_a_transformed_env():
-    """A typo inside a property of the base is named through a transformed environment."""
+    """A transformed environment reports a typo inside a property of its base."""
     with pytest.raises(AttributeError, match="'Misspelt' object has no attribute 'nonsense'"):
         _ = TransformedEnv(Misspelt()).level
 

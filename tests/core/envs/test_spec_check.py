@@ -205,7 +205,7 @@ def test_the_first_real_step_is_still_checked_afterwards():
 
 
 def test_it_reports_the_dtypes_that_the_environment_returns():
-    """The check names the environment's dtype, although steps convert data to the specs."""
+    """The check names the environment's dtype, although steps convert the data."""
     env = Wrong(lambda td: td.set("observation", td["observation"].double()))
     assert env.rollout(2)["observation"].dtype is torch.float32
 

@@ -58,7 +58,7 @@ def test_the_plugins_own_error_is_the_cause(acme):
 
 
 def test_an_unrelated_keyerror_is_raised_unchanged(acme):
-    """A KeyError about something else than the name of an environment is not reworded."""
+    """A KeyError that is not about the environment's name is not reworded."""
     acme(MAKE.format("kwargs['terrain']"), NAMES.format("['Walk']"))
 
     for name in ("Walk", "Wolk"):

@@ -195,7 +195,7 @@ def test_a_compose_that_is_appended_becomes_part_of_the_chain():
 
 
 def test_a_part_of_an_unused_chain_can_be_used_alone():
-    """A transform of a chain without an environment can be given to one, and then the chain cannot be used."""
+    """A chain cannot get an environment after one of its transforms has got one."""
     transform = StepCounter()
     chain = Compose(transform)
     env = TransformedEnv(CountingEnv(3), transform)

@@ -49,7 +49,7 @@ def test_an_observation_spec_is_transformed_without_an_env(transform, expected, 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
 def test_transformed_specs_of_the_base_are_those_of_the_env(base):
-    """Each transform_..._spec method maps specs of the base to those of the environment."""
+    """Each transform_..._spec method maps the base's specs to the environment's."""
     chain = Compose(DoubleToFloat(), StepCounter(4), RewardSum(), InitTracker())
     env = TransformedEnv(base(5, dtype=double), chain)
 

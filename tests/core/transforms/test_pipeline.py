@@ -185,7 +185,7 @@ def test_an_untouched_observation_reaches_the_environment(place):
 
 @pytest.mark.parametrize("transform", [Flat, Whole])
 def test_array_env_batches_may_change_shape_or_dtype(transform):
-    """Array environments take transforms that change the shape or the dtype of an entry."""
+    """Transforms of array environments may change the shape or dtype of an entry."""
 
     def make():
         return ArrayCountingEnv(3, pixels=(2, 3))

@@ -328,7 +328,7 @@ def test_a_plan_follows_the_data_from_wherever_it_comes():
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("batch", [lambda make: make(), lambda make: SerialEnv(2, make)], ids=["alone", "serial"])
 def test_an_episode_that_an_outer_transform_ends_ends_once(batch, depth):
-    """Nested transformed environments are reset once when the outermost ends an episode."""
+    """Nested environments are reset once when the outermost ends an episode."""
 
     def make():
         env = TransformedEnv(ArrayCountingEnv(max_steps=100), RewardSum())

@@ -444,7 +444,7 @@ def test_specs_may_be_composites_of_the_environment_with_more():
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("stop", [True, False])
 def test_changes_of_a_step_mdp_hook_are_in_the_rollout(base, in_place, stop):
-    """What _post_step_mdp_hooks changes in the data of a step is in rollouts and batches."""
+    """Rollouts and batches hold what _post_step_mdp_hooks changes in a step."""
 
     class Noting(Transform):
         def _post_step_mdp_hooks(self, tensordict, tensordict_):

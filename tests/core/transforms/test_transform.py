@@ -251,7 +251,7 @@ def test_a_default_key_is_one_that_the_environment_has():
 
 
 def test_default_keys_are_those_of_groups_without_root_keys():
-    """If the root has no entry of the usual name, the default keys are those of groups."""
+    """If the root lacks the usual entry, the default keys are those of groups."""
     env = TransformedEnv(ArrayCountingEnv(2, nested=True), Widened())
     transform = env.transform
 

@@ -51,7 +51,7 @@ def counting(mode, lengths=(2, 3), cls=gymnasium.vector.SyncVectorEnv):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("cls", [gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv])
 def test_last_observations_are_in_next_first_ones_in_the_root(mode, cls):
-    """The root that follows a done row holds the first observation of its new episode."""
+    """The root after a done row holds the first observation of its new episode."""
     env = counting(mode, cls=cls)
     env.set_seed(0)
     data = env.rollout(6, break_when_any_done=False)

@@ -297,7 +297,7 @@ class Talks(EnvBase):
 
 
 def test_a_hash_is_mapped_back_for_the_environment():
-    """With a repertoire, the environment gets the value that an action's hash was made of."""
+    """With a repertoire, the environment gets the value of which an action is a hash."""
     words = {tuple(Hash.reproducible_hash(word).tolist()): word for word in Talks.words}
     env = TransformedEnv(Talks(), Hash(["place"], ["place_hash"], ["action"], ["action_hash"], repertoire=words))
     td = env.reset()

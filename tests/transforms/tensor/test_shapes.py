@@ -175,7 +175,7 @@ def test_dimensions_that_an_entry_lacks_are_refused(transform, said):
 @pytest.mark.parametrize("base", [ArrayCountingEnv, CountingEnv])
 @pytest.mark.parametrize(("adds", "key"), [(RewardSum, "episode_reward"), (StepCounter, "step_count")])
 def test_reshaping_hidden_state_needs_an_inverse_or_a_new_name(base, adds, key):
-    """If a later step reads an entry, it is reshaped with in_keys_inv or other out_keys."""
+    """An entry that the next step reads needs in_keys_inv or other out_keys."""
 
     def chain(**keys):
         return TransformedEnv(base(max_steps=3), Compose(adds(), UnsqueezeTransform(-1, in_keys=[key], **keys)))

@@ -112,7 +112,7 @@ def test_a_number_of_actions_may_be_the_same_each_time():
 
 
 def test_an_episode_that_ends_in_noop_actions_is_reset():
-    """An episode that ends under the random actions begins anew, up to a number of times."""
+    """An episode that ends in the random actions begins anew, but not forever."""
 
     class Short(CountingEnv):
         def _reset(self, tensordict=None, **kwargs):

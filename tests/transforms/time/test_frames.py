@@ -125,7 +125,7 @@ def test_stored_data_is_stacked_as_the_environment_would_have(padding):
 
 
 def test_the_stacked_and_the_time_dimension_may_be_any():
-    """Time may be any dimension of that name, and images are stacked in any dimension."""
+    """Time may be any dimension of that name, and images stack in any of theirs."""
     pixels = torch.arange(5.0).reshape(5, 1, 1, 1, 1).expand(5, 2, 1, 2, 2)
     done = torch.zeros(5, 2, 1, dtype=torch.bool)
     done[1, 0] = True
