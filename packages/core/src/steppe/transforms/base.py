@@ -333,19 +333,16 @@ class Transform(Placed):
         Args:
             specs: specs of the environment with the transforms before this one, locked. Change a ``copy()``.
         """
-        output, inputs = specs.output, specs.input
-        if self._writes("transform_output_spec"):
-            output = self.transform_output_spec(output)
-        else:
-            self._each_kind_behind(output, self._kinds_written(OUTPUT_KINDS))
-        if self._writes("transform_input_spec"):
-            inputs = self.transform_input_spec(inputs)
-        else:
-            self._each_kind_behind(inputs, self._kinds_written(INPUT_KINDS))
+        output = self._written_behind("transform_output_spec", specs.output, OUTPUT_KINDS)
+        inputs = self._written_behind("transform_input_spec", specs.input, INPUT_KINDS)
         return changed_specs(self, specs, output, inputs)
 
-    def _kinds_written(self, kinds: tuple[str, ...]) -> list[str]:
-        return [kind for kind in kinds if self._writes(f"transform_{kind}_spec")]
+    def _written_behind(self, method: str, packed: Composite, kinds: tuple[str, ...]) -> Composite:
+        """Change packed specs by the methods that the class overrides: the others may follow from transform_specs."""
+        if self._writes(method):
+            changed: Composite = getattr(self, method)(packed)
+            return changed
+        return self._each_kind_behind(packed, [kind for kind in kinds if self._writes(f"transform_{kind}_spec")])
 
     def memory_spec(self, specs: EnvSpecs) -> Composite | None:
         """Return the specs of private values that the transform keeps from step to step.

@@ -167,14 +167,7 @@ class TensorDictPrimer(PlannedTransform):
             written = td.get("next", None)
             for key, _ in leaves:
                 value = None if written is None else written.get(key, None)
-                if value is None:
-                    value = td.get(key, None)
-                if value is None:
-                    raise KeyError(
-                        f"TensorDictPrimer: there is no {key!r} in the data given to step. Found "
-                        f"{sorted(map(str, td.keys()))}."
-                    )
-                following.set(key, value)
+                following.set(key, self.kept_entry(key, td) if value is None else value)
             return following
 
         def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
@@ -231,14 +224,8 @@ class TensorDictPrimer(PlannedTransform):
         mask = td.get(self._reset_key, None) if td is not None and self._reset_key is not None else None
         values = self._all_values(data, td, leaves) if self.single_default_value else {}
         for key, leaf in leaves:
-            lead = tuple(data.batch_size[: len(data.batch_size) - batch_dims]) if batch_dims < data.batch_dims else ()
             value = values[key] if key in values else self._value(key, leaf, begins)
-            shape = (
-                torch.Size((*lead, *leaf.shape))
-                if data.batch_size[:batch_dims] == leaf.shape[:batch_dims]
-                else (torch.Size((*data.batch_size, *leaf.shape[batch_dims:])))
-            )
-            value = self._shaped(key, value, leaf, shape)
+            value = self._shaped(key, value, leaf, torch.Size((*data.batch_size, *leaf.shape[batch_dims:])))
             before = td.get(key, None) if mask is not None and td is not None else None
             if before is not None and mask is not None:
                 value = torch.where(mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim)), value, before)

@@ -7,7 +7,7 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from steppe.transforms.base import Transform
-from steppe.transforms.unattached import no_environment, not_for_data
+from steppe.transforms.placed import no_environment, not_for_data
 
 __all__ = ["SteppingTransform"]
 

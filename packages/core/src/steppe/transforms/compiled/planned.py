@@ -6,7 +6,7 @@ from tensordict import TensorDictBase
 
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks
-from steppe.transforms.unattached import no_environment, not_for_data
+from steppe.transforms.placed import no_environment, not_for_data
 
 __all__ = ["PlannedTransform"]
 

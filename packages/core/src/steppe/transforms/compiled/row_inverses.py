@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from steppe.envs import ActionCodec, RowWriter
+from steppe.specs import Spec
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.row_plan import RowPlan
 from steppe.transforms.compiled.transform_hooks import Array
@@ -31,15 +32,13 @@ class RowInverses:
 
     def __init__(self, plan: RowPlan, actions: ActionCodec, *, of_steps: bool) -> None:
         self.actions = actions
-        chain = zip(reversed(plan.parts), reversed(plan.hooks), reversed(plan.action_pairs), strict=True)
-        self._chain: list[tuple[Transform, _Inverse, list[tuple[Key, Key]]]] = [
-            (part, _inverse(part, hook.inverse_of_steps if of_steps else None), pairs)
-            for part, hook, pairs in chain
+        chain = list(zip(plan.parts, plan.hooks, plan.action_pairs, plan.before, strict=True))
+        #: For each transform its inverse, the keys of the actions, and the spec of its first result.
+        self._chain: list[tuple[Transform, _Inverse, list[tuple[Key, Key]], Spec]] = [
+            (part, _inverse(part, hook.inverse_of_steps if of_steps else None), pairs, before.action[pairs[0][1]])
+            for part, hook, pairs, before in reversed(chain)
             if pairs
         ]
-        specs = zip(reversed(plan.before), reversed(plan.action_pairs), strict=True)
-        #: For each inverse, the specs of its results.
-        self._results = [[before.action[key] for _, key in pairs] for before, pairs in specs if pairs]
 
     def __bool__(self) -> bool:
         return bool(self._chain)
@@ -48,7 +47,7 @@ class RowInverses:
     def of_rows(self, actions: dict[Key, Array]) -> dict[Key, Array]:
         """Invert actions ``{key: [k, *shape]}``, of rows or of steps."""
         actions = dict(actions)
-        for part, inverse, pairs in self._chain:
+        for part, inverse, pairs, _ in self._chain:
             for out_key, key in pairs:
                 action = torch.from_numpy(actions.pop(out_key))
                 actions[key] = inverse(action if part.keeps_nothing else action.clone()).numpy()
@@ -69,8 +68,8 @@ class RowInverses:
             return None
         functions: list[Callable[[Any], Any]] = []
         as_tensor = False
-        for (part, _, _), leaves in zip(self._chain, self._results, strict=True):
-            kernel = part.kernel_of_inverse(leaves[0])
+        for part, _, _, leaf in self._chain:
+            kernel = part.kernel_of_inverse(leaf)
             if as_tensor != (kernel is None):
                 functions.append(torch.from_numpy if kernel is None else _array_of)
             as_tensor = kernel is None
@@ -83,7 +82,7 @@ class RowInverses:
     @property
     def _is_of_one(self) -> bool:
         """Whether each inverse turns one action into the one action of the next."""
-        links = [pairs[0] for _, _, pairs in self._chain if len(pairs) == 1]
+        links = [pairs[0] for _, _, pairs, _ in self._chain if len(pairs) == 1]
         joined = all(link[1] == following[0] for link, following in pairwise(links))
         return len(links) == len(self._chain) and joined and self.actions.keys == [links[-1][1]]
 
