@@ -140,8 +140,11 @@ class CompositeData(CompositeEntries):
     def _has_dynamic_sizes(self) -> bool:
         return any(-1 in spec.shape for spec in self.values(include_nested=True) if spec is not None)
 
+    def rows_of(self, val: object) -> list[tuple[Any, Any]] | None:
+        """Return the rows of data that differ in shape, each with its spec; None for data that reads as one."""
+        return None if not isinstance(val, LazyStackedTensorDict) or _reads_as_one(val) else self._rows(val)
+
     def _rows(self, val: LazyStackedTensorDict) -> list[tuple[Spec, Any]]:
-        """Return the rows of a lazy stack, each with its spec."""
         rows, dim = val.unbind(val.stack_dim), val.stack_dim - (val.ndim - self.ndim)
         if dim >= 0 and self.shape[dim] >= 0:
             return list(zip(self.unbind(dim), rows, strict=True))
@@ -165,8 +168,9 @@ class CompositeData(CompositeEntries):
             SpecError: an entry is missing, or has the wrong shape.
         """
         self._check_data(val, key)
-        if isinstance(val, LazyStackedTensorDict) and not _reads_as_one(val):
-            return self._project_rows(val, key)
+        rows = self.rows_of(val)
+        if rows is not None:
+            return self._project_rows(val, rows, key)
         changed = {}
         for name, child in self._entries.items():
             before = _entry(val, name)
@@ -182,8 +186,7 @@ class CompositeData(CompositeEntries):
                 val.set(name, after)
         return val
 
-    def _project_rows(self, val: LazyStackedTensorDict, key: Key) -> LazyStackedTensorDict:
-        rows = self._rows(val)
+    def _project_rows(self, val: Any, rows: list[tuple[Any, Any]], key: Key) -> Any:
         projected = [spec.project(row, key=entry_key(key, f"[{i}]")) for i, (spec, row) in enumerate(rows)]
         if all(new is old for new, (_, old) in zip(projected, rows, strict=True)):
             return val

@@ -177,6 +177,10 @@ class StackedComposite(LazyStack[Composite], Composite):
             f"{tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__}."
         )
 
+    def rows_of(self, val: object) -> list[tuple[Any, Any]]:
+        """Return the data of each part, with the part."""
+        return list(zip(self._parts, self._separate(val, None), strict=True))
+
     def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         if not is_tensor_collection(val) or not shapes.fits_rows(val.batch_size, self.shape, rows):
             found = tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__
@@ -200,8 +204,7 @@ class StackedComposite(LazyStack[Composite], Composite):
         if isinstance(value, torch.Tensor):
             super()._type_check_entry(value, key)
             return
-        pairs = zip(self._parts, self._separate(value, None), strict=True)
-        holders = [(part, row) for part, row in pairs if key in part]
+        holders = [(part, row) for part, row in self.rows_of(value) if key in part]
         if not holders:
             raise KeyError(self._not_found(key))
         for part, row in holders:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, NestedKey, TensorDictBase, is_tensor_collection
+from tensordict import NestedKey, TensorDictBase, is_tensor_collection
 
-from steppe.specs import Composite, Spec, StackedComposite, union
+from steppe.specs import Composite, Spec, union
 
 if TYPE_CHECKING:
     from steppe.envs.env_attributes import EnvAttributes
@@ -92,18 +92,10 @@ def _level(
     what: str,
     domains: bool,
 ) -> Iterator[Finding]:
-    if isinstance(spec, StackedComposite):
-        dim = len(lead) + spec.dim
-        for part, row in zip(spec.specs, data.unbind(dim), strict=True):
-            yield from _level(part, row, prefix, path, spare, lead, what, domains)
-        return
-    if isinstance(data, LazyStackedTensorDict) and not _has_one_shape(data):
-        dim = data.stack_dim
-        for i, row in enumerate(data.unbind(dim)):
-            if dim < len(lead):
-                part, rest = spec, (*lead[:dim], *lead[dim + 1 :])
-            else:
-                part, rest = spec[(*(slice(None),) * (dim - len(lead)), i)], lead
+    rows = spec.rows_of(data)
+    if rows is not None:
+        for part, row in rows:
+            rest = lead if part.ndim < spec.ndim else tuple(row.batch_size[: len(lead) - 1])
             yield from _level(part, row, prefix, path, spare, rest, what, domains)
         return
     keys = set(data.keys())
@@ -128,16 +120,6 @@ def _level(
     if spare is not None:
         for name in sorted(map(str, keys - set(spec.keys()))):
             yield from _extra(data.get(name), prefix, (*path, name), spare, top=not path)
-
-
-def _has_one_shape(data: LazyStackedTensorDict) -> bool:
-    """Whether each entry has one shape in all rows, so that it can be read as one tensor."""
-    try:
-        for name in data.keys():
-            data.get(name)
-    except RuntimeError:
-        return False
-    return True
 
 
 def _extra(value: Any, prefix: Path, path: Path, spare: Set[Any], *, top: bool) -> Iterator[Finding]:
