@@ -124,7 +124,9 @@ class BatchedEnv(EnvBase):
         self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None, **ignored: Any
     ) -> None:
         known = [*inspect.signature(type(self).__init__).parameters, "create_env_kwargs", "device"]
-        given = take_ignored(type(self), ignored, self._ignored, [name for name in known if name not in _VARIADIC])
+        ignored_values = take_ignored(
+            type(self), ignored, self._ignored, [name for name in known if name not in _VARIADIC]
+        )
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
             raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
         super().__init__(batch_size=(num_workers,), device=device)
@@ -133,7 +135,7 @@ class BatchedEnv(EnvBase):
         self.create_env_fn, self.create_env_kwargs = functions, arguments
         self.num_workers = num_workers
         self.in_use = InUse(type(self).__name__)
-        self._given = given
+        self._given = ignored_values
         self._device_asked_for = self.base_state.device
         self._running = False
 
@@ -175,23 +177,23 @@ class BatchedEnv(EnvBase):
         read = [] if self._on_arrays else [*self.observation_keys, *self.done_keys]
         layout = RowLayout.of(
             self,
-            carried=tuple(dict.fromkeys([*read, *(key for one in reports for key in one.carried or ())])),
-            handed_on=tuple(dict.fromkeys(key for one in reports for key in one.handed_on)),
-            reads_root=any(one.reads_root for one in reports),
-            flags_every_step=any(one.flags_every_step for one in reports),
+            carried=tuple(dict.fromkeys([*read, *(key for report in reports for key in report.carried or ())])),
+            handed_on=tuple(dict.fromkeys(key for report in reports for key in report.handed_on)),
+            reads_root=any(report.reads_root for report in reports),
+            flags_every_step=any(report.flags_every_step for report in reports),
         )
         return BatchWriter(self, self._backend, self._rows, layout, on_arrays=self._on_arrays)
 
     def _finish_construction(
         self, *, auto_reset: bool | None = None, auto_reset_replace: bool | None = None, **options: Any
     ) -> Any:
-        given = {"auto_reset": auto_reset, "auto_reset_replace": auto_reset_replace}
-        given = {name: value for name, value in given.items() if value is not None}
-        if self.base_state.constructed and given:
+        reset_options = {"auto_reset": auto_reset, "auto_reset_replace": auto_reset_replace}
+        reset_options = {name: value for name, value in reset_options.items() if value is not None}
+        if self.base_state.constructed and reset_options:
             # A class of single environments has made this batch, and the arguments are for each of them.
-            self.update_kwargs(given)
-            given = {}
-        return super()._finish_construction(**given, **options)
+            self.update_kwargs(reset_options)
+            reset_options = {}
+        return super()._finish_construction(**reset_options, **options)
 
     # -- the backend ---------------------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class BatchedEnv(EnvBase):
                 # Data for a device is copied there as one block.
                 storage, flags = backend.attach(layout.row, self.num_workers, staged=not is_host(self.device))
                 # Array environments declare what they read of the root; others may read all of it.
-                read = [key for one in backend.reports for key in one.carried or ()] if self._on_arrays else None
+                read = [key for report in backend.reports for key in report.carried or ()] if self._on_arrays else None
                 self._rows = BatchRows(self, storage, flags, read)
                 loose = LooseEntries(layout.loose, self.num_workers, on_arrays=self._on_arrays)
                 self._loose = loose if any(layout.loose.values()) else None
@@ -267,11 +269,11 @@ class BatchedEnv(EnvBase):
     def _exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         self.base_state.uses.note()
         try:
-            found: dict[int, Any] = self._backend.exchange(op, data)
+            results: dict[int, Any] = self._backend.exchange(op, data)
         except BaseException as error:
             self.after_error(error)
             raise
-        return found
+        return results
 
     @exclusive("reading an attribute")
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
@@ -346,17 +348,17 @@ class BatchedEnv(EnvBase):
         self.start()
         mask: Any = tensordict.get("_step", None)
         rows = None if mask is None else rows_of_masks([mask])
-        own = self._rows
+        batch_rows = self._rows
         following: TensorDictBase
-        if own is None or self._wants_gradients(tensordict):
+        if batch_rows is None or self._wants_gradients(tensordict):
             following, _ = self._stacked(STEP, tensordict, rows)
             return following
-        own.write_checked_action(tensordict)
-        own.write_carried(tensordict)
+        batch_rows.write_checked_action(tensordict)
+        batch_rows.write_carried(tensordict)
         if mask is not None and self._layout.masked:
-            own.storage.tensors["_step"].copy_(mask)
+            batch_rows.storage.tensors["_step"].copy_(mask)
         self._run(STEP, rows, tensordict)
-        following = own.next_out.build(own.next_out.take())
+        following = batch_rows.next_out.build(batch_rows.next_out.take())
         if self._loose is not None:
             following = self._loose.add_next(following)
         return self._with_written(tensordict, following)
@@ -381,27 +383,29 @@ class BatchedEnv(EnvBase):
         # If there is a mask at the root, it decides which rows are reset.
         deciding = [masks[()]] if () in masks else list(masks.values())
         rows = rows_of_masks(deciding) if masks else list(range(self.num_workers))
-        own = self._rows
-        hidden = {"select_reset_only": True} if select_reset_only and own is None else {}
+        batch_rows = self._rows
+        hidden = {"select_reset_only": True} if select_reset_only and batch_rows is None else {}
         arguments = self._reset_arguments(list_of_kwargs, {**kwargs, **hidden})
         root: TensorDictBase
-        if own is None or arguments is not None:
+        if batch_rows is None or arguments is not None:
             _, root = self._stacked(RESET, tensordict, rows, arguments)
             return root
-        own.write_info(None if tensordict is None else tensordict.get("env_info", None), rows, whole=not masks)
+        batch_rows.write_info(None if tensordict is None else tensordict.get("env_info", None), rows, whole=not masks)
         known = False
         if not self._on_arrays and not select_reset_only and tensordict is not None:
             loose = self._loose
-            known = any(tensordict.get(key, None) is not None for key, _, _ in own.carried)
-            if known and not (own.write_carried(tensordict) and (loose is None or loose.is_complete(tensordict))):
+            known = any(tensordict.get(key, None) is not None for key, _, _ in batch_rows.carried)
+            if known and not (
+                batch_rows.write_carried(tensordict) and (loose is None or loose.is_complete(tensordict))
+            ):
                 _, root = self._stacked(RESET, tensordict, rows)
                 return root
         by_masks = self._layout.masked and (known or bool(masks))
         if by_masks:
-            own.write_masks(masks)
+            batch_rows.write_masks(masks)
         op = RESET_ON_DATA if known else RESET_BY_MASKS if by_masks else RESET
         self._run(op, rows, tensordict if known else None)
-        root = own.root_out.build(own.root_out.take())
+        root = batch_rows.root_out.build(batch_rows.root_out.take())
         return root if self._loose is None else self._loose.add_root(root)
 
     def _reset_arguments(self, each: Any, shared: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -412,17 +416,17 @@ class BatchedEnv(EnvBase):
             raise SpecError(
                 f"list_of_kwargs needs {self.num_workers} dicts, one for each environment, found {len(each)}."
             )
-        return [{**shared, **(one or {})} for one in each]
+        return [{**shared, **(row_arguments or {})} for row_arguments in each]
 
     @exclusive("step_and_maybe_reset")
     def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         # For environments without row steps: on TensorDicts, on a device, with states, groups of agents or text.
         self.check_open("step_and_maybe_reset")
-        given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
-        if not self.is_validated("step") or "_step" in given or "next" in given:
+        root_entries = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
+        if not self.is_validated("step") or "_step" in root_entries or "next" in root_entries:
             return super()._step_and_maybe_reset(tensordict)
-        own = self._rows
-        if own is None or self._wants_gradients(tensordict):
+        batch_rows = self._rows
+        if batch_rows is None or self._wants_gradients(tensordict):
             self.check_action(tensordict)
             following, root = self._stacked(STEP_AND_RESET, tensordict)
             tensordict.set("next", following)
@@ -430,14 +434,14 @@ class BatchedEnv(EnvBase):
         loose = self._loose
         if loose is not None and loose.actions:
             self.check_action(tensordict)
-        own.write_inputs(tensordict)
+        batch_rows.write_inputs(tensordict)
         n_reset = self._run(STEP_AND_RESET, None, tensordict)
-        flat = own.next_out.take()
-        following = own.next_out.build(flat)
+        flat = batch_rows.next_out.take()
+        following = batch_rows.next_out.build(flat)
         self.put_next(tensordict, following if loose is None else loose.add_next(following))
         root = self.step_mdp(tensordict)
         if n_reset:
-            root = write_begun(root, own.root_out.begun(flat, own.flags.was_reset))
+            root = write_begun(root, batch_rows.root_out.begun(flat, batch_rows.flags.was_reset))
             if loose is not None:
                 root = loose.add_root(root, keys=self._new_roots)
         return tensordict, root
@@ -446,19 +450,19 @@ class BatchedEnv(EnvBase):
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         self.start()
         index = self.checked_rows(rows, "step_at")
-        own = self._rows
-        if own is None or not index.numel() or not self.is_validated("step") or self.run_type_checks:
+        batch_rows = self._rows
+        if batch_rows is None or not index.numel() or not self.is_validated("step") or self.run_type_checks:
             return super().step_at(tensordict, rows)
         self.check_open("step_at")
         at = index.numpy()
         if self._loose is not None and self._loose.actions:
             self.check_action(tensordict, rows=index)
-        own.write_inputs(tensordict, at)
+        batch_rows.write_inputs(tensordict, at)
         if self._layout.masked:
-            own.storage.tensors["_step"][index] = True
+            batch_rows.storage.tensors["_step"][index] = True
         numbers = at.tolist()
         self._run(STEP, numbers, tensordict, numbers)
-        following = own.next_out.some(at)
+        following = batch_rows.next_out.some(at)
         if self._loose is not None:
             following = self._loose.add_next(following, numbers)
         return self.put_next(tensordict, self._with_written(tensordict, following))
@@ -467,22 +471,22 @@ class BatchedEnv(EnvBase):
     def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
         self.start()
         index = self.checked_rows(rows, "reset_at")
-        own = self._rows
+        batch_rows = self._rows
         # Resets that depend on data, and the first reset, which is validated, take the general path with masks.
         if (
-            own is None
+            batch_rows is None
             or not index.numel()
             or self._layout.masked
             or not self.is_validated("reset")
-            or (own.carried and tensordict is not None and not tensordict.is_empty())
+            or (batch_rows.carried and tensordict is not None and not tensordict.is_empty())
         ):
             return super().reset_at(tensordict, rows, env_info=env_info)
         self.check_open("reset_at")
         at = index.numpy()
         if env_info is not None:
-            own.write_info(env_info_values(self, env_info, rows=len(at)), at.tolist(), whole=True)
+            batch_rows.write_info(env_info_values(self, env_info, rows=len(at)), at.tolist(), whole=True)
         self._run(RESET, at.tolist())
-        fresh: TensorDictBase = own.root_out.some(at)
+        fresh: TensorDictBase = batch_rows.root_out.some(at)
         if self._loose is not None:
             fresh = self._loose.add_root(fresh, at.tolist())
         return fresh if tensordict is None else tensordict.update(fresh)
@@ -495,10 +499,10 @@ class BatchedEnv(EnvBase):
         arguments: list[dict[str, Any]] | None = None,
     ) -> tuple[Any, Any]:
         """Step or reset rows with messages; return ``next`` and the following root."""
-        found = self._exchange(op, self._messages.to_envs(tensordict, rows, arguments))
+        answers = self._exchange(op, self._messages.to_envs(tensordict, rows, arguments))
         following, root = (
             part if part is None or self.device is None else part.to(self.device)
-            for part in self._messages.from_envs(found)
+            for part in self._messages.from_envs(answers)
         )
         return following, root
 
@@ -520,11 +524,11 @@ class BatchedEnv(EnvBase):
     @property
     def masks_may_be_empty(self) -> bool:  # type: ignore[override]
         """Whether a mask of an environment may allow no action before the episode has ended."""
-        return any(one.masks_may_be_empty for one in self.start()._backend.reports)
+        return any(report.masks_may_be_empty for report in self.start()._backend.reports)
 
     @property
     def _draws_inside(self) -> bool:
-        return any(one.chooses_random_actions for one in self.start()._backend.reports)
+        return any(report.chooses_random_actions for report in self.start()._backend.reports)
 
     def _drawn_inside(self, tensordict: TensorDictBase | None, rows: torch.Tensor | None) -> TensorDictBase:
         actions = self._chosen(list(range(self.num_workers)) if rows is None else rows.tolist(), tensordict)
@@ -540,13 +544,13 @@ class BatchedEnv(EnvBase):
             tensordict: their data ``[k]``, or None.
         """
         calls: list[Any] = [NO_CALL] * self.num_workers
-        given = [None] * len(rows) if tensordict is None else tensordict.unbind(0)
-        for row, td in zip(rows, given, strict=True):
+        row_data = [None] * len(rows) if tensordict is None else tensordict.unbind(0)
+        for row, td in zip(rows, row_data, strict=True):
             calls[row] = ((self._messages.to_env(td),), {})
-        found, drawn = self._ask(("rand_action",), calls), []
+        answers, drawn = self._ask(("rand_action",), calls), []
         for row in rows:
             keys = self._backend.reports[row].specs["action"].keys(include_nested=True, leaves_only=True)
-            action = found[row].select(*keys)
+            action = answers[row].select(*keys)
             drawn.append(action if self.device is None else action.to(self.device))
         return stack_rows(drawn)
 
@@ -740,7 +744,7 @@ class BatchedEnv(EnvBase):
         self.env_info_spec = layout.env_info
         self._layout, self._messages = layout, Messages(layout, self.num_workers)
         self._on_arrays = layout.on_arrays
-        self._supports_set_state = all(one.supports_set_state for one in reports)
+        self._supports_set_state = all(report.supports_set_state for report in reports)
 
     @exclusive("set_seed")
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:

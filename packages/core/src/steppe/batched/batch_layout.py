@@ -138,64 +138,64 @@ class BatchLayout:
                 )
             if other.env_info != first.env_info:
                 raise NotSupported(f"Environments 0 and {i} differ in env_info_spec, and a batch has one for all.")
-        self.action_masks = {key: mask for one in reports for key, mask in one.action_masks.items()}
+        self.action_masks = {key: mask for report in reports for key, mask in report.action_masks.items()}
         for i, other in enumerate(reports):
-            own = other.action_masks
-            if any(own.get(key) != mask and other.has_mask(key, mask) for key, mask in self.action_masks.items()):
+            masks = other.action_masks
+            if any(masks.get(key) != mask and other.has_mask(key, mask) for key, mask in self.action_masks.items()):
                 raise NotSupported(
-                    f"Environment {i} declares action_masks={own}, and the batch has {self.action_masks}. A batch has "
-                    "one mapping: declare the same masks, or name the entries differently."
+                    f"Environment {i} declares action_masks={masks}, and the batch has {self.action_masks}. A batch "
+                    "has one mapping: declare the same masks, or name the entries differently."
                 )
         n = len(reports)
-        self.passed_through = tuple(dict.fromkeys(key for one in reports for key in one.passed_through))
+        self.passed_through = tuple(dict.fromkeys(key for report in reports for key in report.passed_through))
         self.size = first.batch_size
         self.alike = all(other.specs == first.specs for other in reports[1:])
-        self.on_arrays = all(one.carried is not None for one in reports)
+        self.on_arrays = all(report.carried is not None for report in reports)
         if self.alike:
             self.specs = {kind: spec.expand(torch.Size((n, *spec.shape))) for kind, spec in first.specs.items()}
         else:
             stack: Any = torch.stack  # of specs, which torch's types do not know
-            self.specs = {kind: stack([one.specs[kind] for one in reports], 0) for kind in SPEC_KINDS}
+            self.specs = {kind: stack([report.specs[kind] for report in reports], 0) for kind in SPEC_KINDS}
         self.env_info = first.env_info.expand(torch.Size((n, *first.env_info.shape)))
-        devices = {one.device for one in reports}
+        devices = {report.device for report in reports}
         self.device = first.device if len(devices) == 1 else None
         done_keys = list(first.specs["done"].keys(include_nested=True, leaves_only=True))
         self.masked = bool(self.size) or not all(isinstance(key, str) for key in done_keys)
-        fixed = self.alike or all(_shapes(one) == _shapes(first) for one in reports[1:])
+        fixed = self.alike or all(_shapes(report) == _shapes(first) for report in reports[1:])
         split = {kind: split_loose(spec) for kind, spec in first.specs.items()}
         row = self._row(first, {kind: kept.to("cpu") for kind, (kept, _) in split.items()}) if fixed else None
         self.row = row if row is not None and storage_problem(row) is None else None
         self.loose: dict[str, dict[Any, Spec]] = {kind: loose for kind, (_, loose) in split.items()}
 
-    def _row(self, one: EnvReport, specs: dict[str, Composite]) -> Composite:
+    def _row(self, report: EnvReport, specs: dict[str, Composite]) -> Composite:
         size = torch.Size(self.size)
         root = union(*(specs[kind] for kind in ("observation", "state", "done", "action")))
         if self.masked:
             root = union(root, _masks(specs["done"]))
             root["_step"] = Binary(shape=size, dtype=torch.bool)
-        if not one.env_info.is_empty():
-            root["env_info"] = one.env_info.to("cpu")
+        if not report.env_info.is_empty():
+            root["env_info"] = report.env_info.to("cpu")
         root["next"] = union(*(specs[kind] for kind in OUTPUT_KINDS))
         return root.to("cpu")
 
 
 def _masks(spec: Composite) -> Composite:
     """A mask ``"_reset"`` beside each ``"done"``."""
-    found: dict[str, Any] = {}
+    masks: dict[str, Any] = {}
     for name, child in spec.items():
         if isinstance(child, Composite):
-            found[name] = _masks(child)
+            masks[name] = _masks(child)
         elif name == "done":
-            found["_reset"] = Binary(shape=child.shape, dtype=torch.bool)
-    return Composite(found, shape=spec.shape)
+            masks["_reset"] = Binary(shape=child.shape, dtype=torch.bool)
+    return Composite(masks, shape=spec.shape)
 
 
-def _shapes(one: EnvReport) -> dict[str, Any]:
+def _shapes(report: EnvReport) -> dict[str, Any]:
     """Return keys, types, shapes and dtypes of the specs. Rows share a storage if these are equal."""
     return {
         kind: {
             key: None if leaf is None else (type(leaf), leaf.shape, leaf.dtype)
             for key, leaf in spec.items(include_nested=True, leaves_only=True)
         }
-        for kind, spec in one.specs.items()
+        for kind, spec in report.specs.items()
     }

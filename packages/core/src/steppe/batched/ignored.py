@@ -43,25 +43,25 @@ _OF_PROCESSES = ("num_processes", "step_timeout", "caller_share")
 
 
 def take_ignored(
-    owner: type, given: dict[str, Any], ignored: dict[str, tuple[Any, str]], known: Iterable[str]
+    owner: type, arguments: dict[str, Any], ignored: dict[str, tuple[Any, str]], known: Iterable[str]
 ) -> dict[str, Any]:
     """Warn about arguments that have no effect, and return them.
 
     Args:
         owner: the class that the caller passes them to.
-        given: name to value.
+        arguments: name to value.
         ignored: the arguments that the class takes without an effect.
         known: the arguments with an effect, as suggestions for a name that does not exist.
 
     Raises:
         TypeError: an argument does not exist.
     """
-    for name in given:
+    for name in arguments:
         if name not in ignored:
             error = unknown_argument(owner.__name__, name, [*known, *ignored])
             if name in _OF_PROCESSES:
                 error = TypeError(f"{owner.__name__} has no argument {name!r}: it is an argument of ParallelEnv.")
             raise error
-    for name in given:
+    for name in arguments:
         ignored_argument(owner.__name__, name, ignored[name][1])
-    return given
+    return arguments

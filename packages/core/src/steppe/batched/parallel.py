@@ -103,11 +103,11 @@ class ParallelEnv(BatchedEnv):
         """
         self._check_not_started("configure_parallel")
         others = {name: value for name, value in kwargs.items() if name not in _OF_WORKERS}
-        given = take_ignored(type(self), others, self._ignored, _OF_WORKERS)
+        ignored_values = take_ignored(type(self), others, self._ignored, _OF_WORKERS)
         now = {name: getattr(self, name) for name in _OF_WORKERS}
         new = {name: kwargs[name] for name in _OF_WORKERS if name in kwargs}
         vars(self).update(_settings(self.num_workers, **{**now, **new}))
-        self._given.update(given)
+        self._given.update(ignored_values)
         return self
 
     def _make_backend(self, factories: list[Callable[[], Any]]) -> Processes:

@@ -31,8 +31,8 @@ class SerialEnv(BatchedEnv):
             TypeError: an argument does not exist.
         """
         self._check_not_started("configure_parallel")
-        given = take_ignored(type(self), kwargs, self._ignored, [])
-        self._given.update(given)
+        ignored_values = take_ignored(type(self), kwargs, self._ignored, [])
+        self._given.update(ignored_values)
         return self
 
     def _make_backend(self, factories: list[Callable[[], Any]]) -> InProcess:

@@ -114,8 +114,8 @@ class CallersShard(InProcess):
 
     def stepper(self, op: int, rows: list[int] | None) -> Callable[[], int]:
         """Return a function that carries out an operation on the rows of this process."""
-        own = None if rows is None else self._own(rows)
-        return lambda: self.run(op, own)
+        shard_rows = None if rows is None else self._own(rows)
+        return lambda: self.run(op, shard_rows)
 
     def set_loose(self, inputs: LooseInputs) -> None:
         super().set_loose({row: inputs[row] for row in self._own(inputs)})

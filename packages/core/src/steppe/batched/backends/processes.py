@@ -59,7 +59,7 @@ class Processes(Backend):
         n = len(factories)
         ends = [n * (w + 1) // n_processes for w in range(n_processes)]
         bounds = list(zip([0, *ends[:-1]], ends, strict=True))
-        own = bounds.pop(0)[1] if caller_share else 0
+        n_callers_rows = bounds.pop(0)[1] if caller_share else 0
         self._bounds = bounds
         self._step_timeout, self._shutdown_timeout = step_timeout, shutdown_timeout
         self._shard: CallersShard | None = None
@@ -77,11 +77,11 @@ class Processes(Backend):
         try:
             shares = [ShardFactories(first, factories[first:end]) for first, end in bounds]
             self.pool.begin(shares, num_threads=num_threads)
-            self._shard = CallersShard(factories[:own]) if own else None
+            self._shard = CallersShard(factories[:n_callers_rows]) if n_callers_rows else None
             self.reports = [] if self._shard is None else list(self._shard.reports)
             for w in range(len(bounds)):
-                found, modules = self.pool.receive(w)
-                self.reports += found
+                reports, modules = self.pool.receive(w)
+                self.reports += reports
                 if w == 0:
                     self.pool.preload(modules)
         except BaseException:
@@ -136,11 +136,11 @@ class Processes(Backend):
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         try:
-            found = self._shard.exchange(op, data) if self._shard is not None else {}
+            results = self._shard.exchange(op, data) if self._shard is not None else {}
             parts = self._parts(data)
             messages = {w: ("exchange", op, part) for w, part in parts.items()}
             for answer in self.pool.ask(messages, self._step_timeout).values():
-                found.update(answer)
+                results.update(answer)
         except WorkerError:
             if not (self.pool.in_step and self.may_be_refused(op, data)):
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
@@ -148,7 +148,7 @@ class Processes(Backend):
         except BaseException:
             self.stop_unless(lambda: self.pool.in_step, self.pool.grace)
             raise
-        return found
+        return results
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         values = self._shard.ask(path, calls) if self._shard is not None else []

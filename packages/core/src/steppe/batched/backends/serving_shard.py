@@ -68,16 +68,16 @@ class ShardService(Service):
 
         In messages, ``ask`` takes and returns pickles of cloudpickle.
         """
-        kind, *given = message
+        kind, *arguments = message
         if kind == "exchange":
-            return self.exchange(*given)
+            return self.exchange(*arguments)
         if kind == "seed":
-            return self.seed(*given)
+            return self.seed(*arguments)
         if kind == "take_loose":
             return self.take_loose()
         if kind == "set_loose":
-            return self.set_loose(*given)
-        path, calls = given
+            return self.set_loose(*arguments)
+        path, calls = arguments
         return cloudpickle.dumps(self.ask(path, cloudpickle.loads(calls)))
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:
