@@ -142,7 +142,7 @@ class BatchLoop(RequestForm, DataCollectorBase):
         ``policy_version``, and where there is an end, ``total_frames`` and whether they are ``completed``; in this
         process also the ``episodes`` that ended.
         """
-        told = {
+        counts = {
             "frames": self._frames,
             "iterations": self._iterations,
             "batches": self._iterations,
@@ -151,10 +151,10 @@ class BatchLoop(RequestForm, DataCollectorBase):
             "requested_frames_per_batch": self.requested_frames_per_batch,
             "policy_version": self.policy_version,
         }
-        told |= self.backend.stats()
+        counts |= self.backend.stats()
         if self.total_frames >= 0:
-            told |= {"total_frames": self.total_frames, "completed": self._is_over}
-        return told
+            counts |= {"total_frames": self.total_frames, "completed": self._is_over}
+        return counts
 
     # -- in a thread ----------------------------------------------------------------------------------------------
 

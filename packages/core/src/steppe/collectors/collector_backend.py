@@ -135,7 +135,7 @@ class CollectorBackend(ABC):
         """Call a method of each copy of the policy, and return the results."""
 
     @abstractmethod
-    def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
+    def update_weights(self, weights: Any, attributes: Mapping[str, Any] | None) -> None:
         """Take over weights and attributes before the next batch, and count the policy version up."""
 
     @abstractmethod

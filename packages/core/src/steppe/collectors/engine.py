@@ -578,18 +578,18 @@ def _defaults() -> dict[str, Any]:
     return Collector.__init__.__kwdefaults__ or {}
 
 
-def _check_backend(name: str, given: Mapping[str, Any], schedule: type[WorkersBackend] | None, makers: Any) -> None:
+def _check_backend(name: str, settings: Mapping[str, Any], schedule: type[WorkersBackend] | None, makers: Any) -> None:
     """Refuse arguments that the backend has no use for."""
-    if makers is not None and given["interruptor"] is not None:
+    if makers is not None and settings["interruptor"] is not None:
         raise TypeError(f"{name}: interruptor= is for a collector in the caller's process; see preemptive_threshold=.")
     if makers is None:
         defaults = _defaults()
         for argument in _OF_WORKERS:
-            if given[argument] != defaults[argument]:
+            if settings[argument] != defaults[argument]:
                 raise TypeError(f"{name}: {argument}= is for workers: say num_workers= too.")
-        if not given["reset_when_done"]:
+        if not settings["reset_when_done"]:
             raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
-    if schedule is not Lockstep and given["cat_results"] is not None:
+    if schedule is not Lockstep and settings["cat_results"] is not None:
         raise TypeError(f"{name}: cat_results= is for MultiSyncDataCollector; here batches are [lanes, T].")
-    if given["cat_results"] not in (None, "stack", 0, -1):
-        raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {given['cat_results']!r}.")
+    if settings["cat_results"] not in (None, "stack", 0, -1):
+        raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {settings['cat_results']!r}.")

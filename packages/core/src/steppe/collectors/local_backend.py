@@ -44,25 +44,25 @@ class LocalBackend(CollectorBackend):
         sole_use: the context in which the environment is stepped, which notices other users.
     """
 
-    def __init__(self, collector: Collector, create_env_fn: Any, policy: Any, given: Mapping[str, Any]) -> None:
+    def __init__(self, collector: Collector, create_env_fn: Any, policy: Any, settings: Mapping[str, Any]) -> None:
         super().__init__(collector)
         name = type(collector).__name__
-        self.iterates = given["frames_per_batch"] is not None
-        frames = arguments.whole_frames(given["frames_per_batch"]) if self.iterates else 1
-        made, own = arguments.make(create_env_fn, given["create_env_kwargs"], name)
-        self._made = made if own else None
+        self.iterates = settings["frames_per_batch"] is not None
+        frames = arguments.whole_frames(settings["frames_per_batch"]) if self.iterates else 1
+        made, is_ours = arguments.make(create_env_fn, settings["create_env_kwargs"], name)
+        self._made = made if is_ours else None
         try:
-            env = self.env = _prepared(arguments.limit_steps(made, given["max_frames_per_traj"]), policy, given)
+            env = self.env = _prepared(arguments.limit_steps(made, settings["max_frames_per_traj"]), policy, settings)
             env.register_collector(collector)
             groups = self.done_groups = env.done_groups
-            stopped = arguments.asked_between_steps(name, given["interruptor"])
+            stopped = arguments.asked_between_steps(name, settings["interruptor"])
             metadata = BatchMetadata(collector, env, masks=stopped is not None)
-            device, trusted = _device(given["policy_device"], given["device"]), bool(given["trust_policy"])
+            device, trusted = _device(settings["policy_device"], settings["device"]), bool(settings["trust_policy"])
             acting = self._acting = Acting(name, env, policy, device=device, trusted=trusted)
-            acting.compile(given["compile_policy"], given["cudagraph_policy"])
+            acting.compile(settings["compile_policy"], settings["cudagraph_policy"])
             if hasattr(policy, "register_collector"):
                 policy.register_collector(collector)
-            keeps_states = given["store_agent_state"] == "all"
+            keeps_states = settings["store_agent_state"] == "all"
             agent = agent_stepper(name, env, acting.policy, groups, keeps_states=keeps_states)
             self.env_batch_size, rows = env.batch_size, env.numel()
             steps = -(-frames // rows)
@@ -198,12 +198,12 @@ class LocalBackend(CollectorBackend):
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         return [getattr(self.policy, name)(*args, **kwargs)]
 
-    def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
+    def update_weights(self, weights: Any, attributes: Mapping[str, Any] | None) -> None:
         if attributes and isinstance(self._acting.in_requests, CudaGraphModule):
             raise NotSupported(
                 "CUDA graphs keep the attributes with which a policy was recorded: make a new collector."
             )
-        self._acting.weights.update(given, attributes)
+        self._acting.weights.update(weights, attributes)
         self._acting.version += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,12 +235,12 @@ class LocalBackend(CollectorBackend):
             self._made.close(raise_if_closed=False)
 
 
-def _prepared(env: EnvBase, policy: Any, given: Mapping[str, Any]) -> EnvBase:
+def _prepared(env: EnvBase, policy: Any, settings: Mapping[str, Any]) -> EnvBase:
     """Return the environment with the transforms that the policy needs, on its device."""
-    if given["auto_register_policy_transforms"]:
+    if settings["auto_register_policy_transforms"]:
         for transform in transforms_for_policy(policy, env):
             env = env.append_transform(transform)
-    device = _device(given["env_device"], given["device"])
+    device = _device(settings["env_device"], settings["device"])
     return env if device is None else env.to(device)
 
 

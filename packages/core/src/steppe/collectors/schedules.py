@@ -20,8 +20,8 @@ __all__ = ["Continuous", "Lockstep"]
 class Lockstep(WorkersBackend):
     """Delivers a batch when all workers have theirs, and lets them wait: all data is made with the newest weights."""
 
-    def _read_reports(self, name: str, given: Mapping[str, Any]) -> None:
-        super()._read_reports(name, given)
+    def _read_reports(self, name: str, settings: Mapping[str, Any]) -> None:
+        super()._read_reports(name, settings)
         self.frames_per_batch = sum(self.frames_per_worker)
         # A collector without a schedule of its own has the environments of all workers as its rows.
         by_rows: str | int = 0 if self.env_batch_size else "stack"
@@ -63,8 +63,8 @@ class Continuous(WorkersBackend):
     frames_of_all = False
     _next_worker = 0
 
-    def _read_reports(self, name: str, given: Mapping[str, Any]) -> None:
-        super()._read_reports(name, given)
+    def _read_reports(self, name: str, settings: Mapping[str, Any]) -> None:
+        super()._read_reports(name, settings)
         self.frames_per_batch = max(self.frames_per_worker)
 
     def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:

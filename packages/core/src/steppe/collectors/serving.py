@@ -96,10 +96,10 @@ class WorkerLink(Service):
 
     def call(self, message: Any) -> Any:
         """Run the method that a message of the caller names, and return its result."""
-        kind, *given = message
-        doing = _DOING.get(kind, given[0] if kind in ("collector", "requests") else kind)
+        kind, *arguments = message
+        doing = _DOING.get(kind, arguments[0] if kind in ("collector", "requests") else kind)
         try:
-            return getattr(self, f"_{kind}")(*given)
+            return getattr(self, f"_{kind}")(*arguments)
         except Exception as error:
             raise ItemError(self.worker.index, doing) from error
 

@@ -105,14 +105,14 @@ class WorkerGroup:
             late = min(set(range(self.n)) - set(reports), default=None)
             if late is None:
                 break
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
+            remaining = None if end is None else end - time.monotonic()
+            if remaining is not None and remaining <= 0:
                 raise WorkerTimeout(
                     f"Worker {late} has not made its environment and policy within start_timeout={timeout:g} s. "
                     "Give it longer, or start_timeout=None for no limit, if it is not stuck.",
                     worker=late,
                 )
-            self.pool.wait_any(left)
+            self.pool.wait_any(remaining)
         return [reports[worker] for worker in range(self.n)]
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -287,11 +287,11 @@ class WorkerGroup:
 
     # -- weights --------------------------------------------------------------------------------------------------
 
-    def write_weights(self, given: Any, attributes: Mapping[str, Any] | None = None) -> None:
+    def write_weights(self, weights: Any, attributes: Mapping[str, Any] | None = None) -> None:
         """Write weights for the batches and requests that begin from now on.
 
         Args:
-            given: a module, a TensorDict of parameters, or a state dict; None counts the version up alone.
+            weights: a module, a TensorDict of parameters, or a state dict; None counts the version up alone.
             attributes: values by name for attributes of the policies.
 
         Raises:
@@ -302,7 +302,7 @@ class WorkerGroup:
             # read them. Another thread may be receiving the messages of the workers: none is received here.
             while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.has_message(worker):
                 time.sleep(_LOOK)
-        self.weights.write(given, attributes)
+        self.weights.write(weights, attributes)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class WorkerGroup:
             raise
 
     def _heard(self, keep: Callable[[int, Any], None]) -> bool:
-        found = False
+        received = False
         for worker in sorted(self._requested):
             while worker in self._requested and self.pool.has_message(worker):
                 with uninterrupted():
@@ -350,10 +350,10 @@ class WorkerGroup:
                     keep(worker, message)
                     if message[0] == "end":
                         self._requested.discard(worker)
-                found = True
+                received = True
         if not self._requested:
             self.pool.in_step = True
-        return found
+        return received
 
     # -- the end --------------------------------------------------------------------------------------------------
 

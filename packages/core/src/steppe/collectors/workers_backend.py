@@ -65,13 +65,13 @@ class WorkersBackend(CollectorBackend):
     frames_of_all: ClassVar[bool] = True
     frames_begun: int = 0
 
-    def __init__(self, collector: Collector, makers: list[Any], given: Mapping[str, Any]) -> None:
+    def __init__(self, collector: Collector, makers: list[Any], settings: Mapping[str, Any]) -> None:
         super().__init__(collector)
         name, n = type(collector).__name__, len(makers)
-        policy, factory = given["policy"], given["policy_factory"]
-        if given["num_threads"] is not None:
+        policy, factory = settings["policy"], settings["policy_factory"]
+        if settings["num_threads"] is not None:
             ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
-        wanted = _FRAMES if given["frames_per_batch"] is None else given["frames_per_batch"]
+        wanted = _FRAMES if settings["frames_per_batch"] is None else settings["frames_per_batch"]
         frames = arguments.frames_of_workers(name, wanted, n, together=self.frames_of_all)
         threshold = self._threshold = float(collector.preemptive_threshold)
         if not 0.0 <= threshold <= 1.0:
@@ -83,32 +83,32 @@ class WorkersBackend(CollectorBackend):
                 f"{name}: update_at_each_batch=True takes over the weights of policy=, and policy_factory= makes one "
                 "in each worker: call update_policy_weights_(policy) instead."
             )
-        tasks = _tasks(name, makers, frames, given, interruptible=threshold < 1.0)
+        tasks = _tasks(name, makers, frames, settings, interruptible=threshold < 1.0)
         self.worker_group = WorkerGroup(
             name,
             tasks,
             self._source_policy,
-            num_threads=given["num_sub_threads"],
-            timeout=given["batch_timeout"],
-            start_timeout=given["start_timeout"],
-            method=given["start_method"],
+            num_threads=settings["num_sub_threads"],
+            timeout=settings["batch_timeout"],
+            start_timeout=settings["start_timeout"],
+            method=settings["start_method"],
         )
         try:
-            self._read_reports(name, given)
+            self._read_reports(name, settings)
         except BaseException:
             self.abandon()
             raise
 
-    def _read_reports(self, name: str, given: Mapping[str, Any]) -> None:
+    def _read_reports(self, name: str, settings: Mapping[str, Any]) -> None:
         """Set what is known once the workers have made their environments."""
         collector, reports = self._collector, self.worker_group.reports
         sizes = {report.batch_size for report in reports}
         if len(sizes) > 1:
             raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
         self.env_batch_size = torch.Size(reports[0].batch_size)
-        self.slot_len, self.num_slots = given["slot_len"], given["num_slots"]
+        self.slot_len, self.num_slots = settings["slot_len"], settings["num_slots"]
         self.frames_per_worker = [report.frames for report in reports]
-        self.iterates = collector.schedule is not None or given["frames_per_batch"] is not None
+        self.iterates = collector.schedule is not None or settings["frames_per_batch"] is not None
         self.parts_of_batch = f"{self.frames_per_worker} frames of {len(reports)} workers"
         self.done_groups = done_groups(reports[0].full_done_spec)
 
@@ -187,16 +187,16 @@ class WorkersBackend(CollectorBackend):
         if self._collector.update_at_each_batch and self._source_policy is not None:
             self._collector.update_policy_weights_()
 
-    def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
+    def update_weights(self, weights: Any, attributes: Mapping[str, Any] | None) -> None:
         attributes, fields = attributes or {}, self.worker_group.weights.fields
-        if given is None and self._made_by_workers and not attributes:
+        if weights is None and self._made_by_workers and not attributes:
             raise PolicyError(
                 "The policy was made in the workers, by policy_factory: say which weights they are to take, "
                 "update_policy_weights_(policy)."
             )
         source = self._source_policy
-        if given is None and source is not None:
-            given = source.weights(fields, attributes)
+        if weights is None and source is not None:
+            weights = source.weights(fields, attributes)
         if attributes:
             if source is not None:
                 check_attributes(source.policy, attributes)
@@ -204,10 +204,10 @@ class WorkersBackend(CollectorBackend):
                 self._check_attributes(attributes)
             else:
                 raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
-            values_for(fields, given)  # weights that do not fit are refused before an attribute is set
+            values_for(fields, weights)  # weights that do not fit are refused before an attribute is set
             if source is not None:
                 source.set_attributes(attributes)
-        self.worker_group.write_weights(given, attributes)
+        self.worker_group.write_weights(weights, attributes)
 
     @exclusive("update_policy_weights_ with attributes=")
     def _check_attributes(self, names: Iterable[str]) -> None:
@@ -219,9 +219,9 @@ class WorkersBackend(CollectorBackend):
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
         n = self.worker_group.n
         names = [f"worker{worker}" for worker in range(n)]
-        found = sorted(key for key in state_dict if key.startswith("worker"))
-        if found != sorted(names):
-            raise SpecError(f"A state of {n} workers is needed, found {found}.")
+        state_names = sorted(key for key in state_dict if key.startswith("worker"))
+        if state_names != sorted(names):
+            raise SpecError(f"A state of {n} workers is needed, found {state_names}.")
         messages = {n: _call("load_state_dict", state_dict[name], strict=strict) for n, name in enumerate(names)}
         self.worker_group.ask(messages)
         weights = state_dict[names[0]]["policy_state_dict"]
@@ -246,16 +246,16 @@ def _call(method: str, *args: Any, **kwargs: Any) -> tuple[object, ...]:
 
 
 def _tasks(
-    name: str, makers: list[Any], frames: list[int], given: Mapping[str, Any], *, interruptible: bool
+    name: str, makers: list[Any], frames: list[int], settings: Mapping[str, Any], *, interruptible: bool
 ) -> list[WorkerTask]:
     """Return what each worker is sent."""
     n = len(makers)
-    each = {key: arguments.one_for_each(name, key, given[key], n) for key in _ONE_FOR_EACH}
+    each = {key: arguments.one_for_each(name, key, settings[key], n) for key in _ONE_FOR_EACH}
     return [
         WorkerTask(
             {
                 "create_env_fn": maker,
-                **{key: given[key] for key in _PASSED_ON},
+                **{key: settings[key] for key in _PASSED_ON},
                 **{key: values[worker] for key, values in each.items()},
                 "frames_per_batch": frames[worker],
                 "storing_device": "cpu" if each["device"][worker] is not None else None,

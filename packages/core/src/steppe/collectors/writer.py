@@ -125,10 +125,10 @@ class FrameWriter:
             arrays: the same memory for numpy.
         """
         self._keeps_memory = True
-        own = self.tensors.keys() & tensors.keys()
+        shared_keys = self.tensors.keys() & tensors.keys()
         self._use(
-            {**self.tensors, **{key: tensors[key] for key in own}},
-            {**self.arrays, **{key: arrays[key] for key in own if key in arrays}},
+            {**self.tensors, **{key: tensors[key] for key in shared_keys}},
+            {**self.arrays, **{key: arrays[key] for key in shared_keys if key in arrays}},
         )
 
     def write(self, frame: TensorDictBase, step: int) -> None:
@@ -189,9 +189,9 @@ class FrameWriter:
         problems = [f"{key!r} is missing" for key in expected if key not in keys]
         problems += [f"{key!r} is new" for key in sorted(keys - set(expected), key=str)]
         for key, view in zip(expected, self.step_views(0), strict=False):
-            found = frame.get(key, None)
-            if found is not None and found.shape != view.shape:
-                problems.append(f"{key!r} had shape {tuple(view.shape)} and now has {tuple(found.shape)}")
+            value = frame.get(key, None)
+            if value is not None and value.shape != view.shape:
+                problems.append(f"{key!r} had shape {tuple(view.shape)} and now has {tuple(value.shape)}")
         return SpecError(
             f"The data of a step differs from that of the first: {'; '.join(problems)}. Policies write the same "
             "entries in each step; what they read from the step before is there at a reset if a TensorDictPrimer "

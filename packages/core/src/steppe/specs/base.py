@@ -197,10 +197,10 @@ class Spec(metaclass=SpecMeta):
         Raises:
             SpecError: it is not; the text says what was expected and found, for each wrong entry.
         """
-        found = list(self.faults(value, key, exact=exact))
-        if found:
-            more = [f"... and {len(found) - _MOST_FAULTS} more."] if len(found) > _MOST_FAULTS else []
-            raise SpecError("\n".join(found[:_MOST_FAULTS] + more))
+        faults = list(self.faults(value, key, exact=exact))
+        if faults:
+            more = [f"... and {len(faults) - _MOST_FAULTS} more."] if len(faults) > _MOST_FAULTS else []
+            raise SpecError("\n".join(faults[:_MOST_FAULTS] + more))
 
     @abstractmethod
     def project(self, val: object, *, key: Key = None) -> Any:
@@ -478,14 +478,14 @@ class Spec(metaclass=SpecMeta):
     def _unsupported(self, what: str, why: str) -> Exception:
         return NotSupported(f"{type(self).__name__}.{what} is not possible: {why}.")
 
-    def _check_choices(self, index: torch.Tensor, found: torch.Tensor, rows: tuple[int, ...], n: int) -> None:
+    def _check_choices(self, index: torch.Tensor, choices: torch.Tensor, rows: tuple[int, ...], n: int) -> None:
         """Raise unless ``found`` has an entry for each of ``n`` categories, per row or for all rows."""
-        lead = tuple(found.shape[:-1])
-        fits = found.ndim > 0 and found.shape[-1] == n and len(lead) <= len(rows)
+        lead = tuple(choices.shape[:-1])
+        fits = choices.ndim > 0 and choices.shape[-1] == n and len(lead) <= len(rows)
         if not fits or any(a not in (1, b) for a, b in zip(reversed(lead), reversed(rows), strict=False)):
             raise SpecError(
                 f"{type(self).__name__}.index: data of shape {tuple(index.shape)} picks from a tensor of shape "
-                f"{(*rows, n)}, with an entry for each of {n} categories; found {tuple(found.shape)}."
+                f"{(*rows, n)}, with an entry for each of {n} categories; found {tuple(choices.shape)}."
             )
 
     @classmethod

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["Leaf", "in_shape", "nested_tensor", "one_element", "same_values", "shape_fault"]
 
 
-def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
+def shape_fault(name: str, expected: torch.Size, actual: torch.Size) -> str:
     """Return the error text for a wrong shape, with a fix if there is an obvious one."""
-    text = f"{name}: expected shape {tuple(expected)}, found {tuple(found)}."
-    lead = len(found) - len(expected)
-    if lead > 0 and shapes.fits(found[lead:], expected):
-        rows = ", ".join(map(str, found[:lead]))
+    text = f"{name}: expected shape {tuple(expected)}, found {tuple(actual)}."
+    lead = len(actual) - len(expected)
+    if lead > 0 and shapes.fits(actual[lead:], expected):
+        rows = ", ".join(map(str, actual[:lead]))
         return f"{text} If the leading dimensions are a batch, use spec.expand({rows}, *spec.shape)."
-    if sorted(found) == sorted(expected):
+    if sorted(actual) == sorted(expected):
         return f"{text} The dimensions are in another order: permute the data, or change the shape of the spec."
-    if found.numel() == shapes.static(expected).numel():
+    if actual.numel() == shapes.static(expected).numel():
         return f"{text} Nothing is reshaped silently: reshape the data, or change the shape of the spec."
     return f"{text} Change the data, or the shape of the spec."
 
@@ -141,10 +141,10 @@ class Leaf(Shaped):
 
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> torch.Tensor:
         """Draw data ``[*shape, *spec.shape]`` from the spec in one vectorised call; see :meth:`Spec.rand`."""
-        own = self._device or CPU
-        where = own if generator is None else generator.device
+        device = self._device or CPU
+        where = device if generator is None else generator.device
         out = self._draw(shapes.size(shape), generator, where)
-        return out if where == own else out.to(own)
+        return out if where == device else out.to(device)
 
     def _filled(self, lead: torch.Size, value: int) -> torch.Tensor:
         return torch.full(self._full(lead), value, dtype=self._dtype, device=self._device or CPU)
@@ -170,8 +170,8 @@ class Leaf(Shaped):
         if val.dtype is not self._dtype:
             yield self._dtype_fault(name, val.dtype)
         elif shape_fits and not self._contains(val):
-            found = _excerpt(val)
-            yield f"{name}: expected {self._domain_text()}, found {found}. Use spec.project(value) to bring it in."
+            excerpt = _excerpt(val)
+            yield f"{name}: expected {self._domain_text()}, found {excerpt}. Use spec.project(value) to bring it in."
 
     def project(self, val: object, *, key: Key = None) -> torch.Tensor:
         """Return the nearest datum of the spec; see :meth:`Spec.project`."""
@@ -218,12 +218,12 @@ class Leaf(Shaped):
 
     def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` is a tensor of the spec's dtype."""
-        found = getattr(value, "dtype", type(value).__name__)
-        if found is not self._dtype:
-            raise SpecError(self._dtype_fault(named(key, self), found))
+        dtype = getattr(value, "dtype", type(value).__name__)
+        if dtype is not self._dtype:
+            raise SpecError(self._dtype_fault(named(key, self), dtype))
 
-    def _dtype_fault(self, name: str, found: object) -> str:
-        return f"{name}: expected dtype {self._dtype}, found {found}. Cast the data, or give the spec dtype={found}."
+    def _dtype_fault(self, name: str, actual: object) -> str:
+        return f"{name}: expected dtype {self._dtype}, found {actual}. Cast the data, or give the spec dtype={actual}."
 
     def _tensor(self, val: object, key: Key) -> torch.Tensor:
         """Convert ``val`` to a tensor; Python numbers get the dtype that numpy gives them."""

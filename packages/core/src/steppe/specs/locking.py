@@ -116,8 +116,8 @@ class Lockable:
 
 def _held_elsewhere(specs: list[Lockable]) -> Lockable | None:
     """Return the first of ``specs`` that is held by a locked spec outside of ``specs``."""
-    own = {id(spec) for spec in specs}
+    ids = {id(spec) for spec in specs}
     for spec in specs:
-        if any(id(holder) not in own for holder in spec._holding()):
+        if any(id(holder) not in ids for holder in spec._holding()):
             return spec
     return None

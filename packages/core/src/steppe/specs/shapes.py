@@ -72,18 +72,18 @@ def static(shape: Sequence[int]) -> torch.Size:
     return torch.Size([1 if n < 0 else n for n in shape])
 
 
-def fits(found: Sequence[int], expected: Sequence[int]) -> bool:
+def fits(shape: Sequence[int], expected: Sequence[int]) -> bool:
     """Whether a shape matches the expected one; -1 matches any size."""
-    return len(found) == len(expected) and all(e in (-1, f) or f == -1 for f, e in zip(found, expected, strict=True))
+    return len(shape) == len(expected) and all(e in (-1, f) or f == -1 for f, e in zip(shape, expected, strict=True))
 
 
-def fits_rows(found: Sequence[int], expected: Sequence[int], rows: Sequence[int] | None) -> bool:
+def fits_rows(shape: Sequence[int], expected: Sequence[int], rows: Sequence[int] | None) -> bool:
     """Whether a shape matches ``(*rows, *expected)``; with ``rows=None``, any leading dimensions match."""
-    lead = len(found) - len(expected)
+    lead = len(shape) - len(expected)
     return (
         lead >= 0
-        and (rows is None or tuple(found[:lead]) == tuple(rows))
-        and fits(found[lead:] if lead else found, expected)
+        and (rows is None or tuple(shape[:lead]) == tuple(rows))
+        and fits(shape[lead:] if lead else shape, expected)
     )
 
 
@@ -174,8 +174,8 @@ def param_along(param: torch.Tensor, dim: int) -> torch.Tensor | None:
     """Return a parameter for any size of a dimension, counted from the back; None if it differs along it."""
     if param.ndim < -dim:
         return param
-    one = param.narrow(dim, 0, min(1, param.shape[dim]))
-    return one if bool((param == one).all()) else None
+    first_value = param.narrow(dim, 0, min(1, param.shape[dim]))
+    return first_value if bool((param == first_value).all()) else None
 
 
 def event_survives(shape: torch.Size, change: Change) -> bool:
@@ -301,9 +301,9 @@ def numbers_along(shape: torch.Size, dim: int, index: Sequence[Any]) -> torch.Te
     parts: list[Any] = []
     for part in index:
         at, covered = len(sizes), _covers(part)
-        own = at <= dim < at + covered
-        sizes += shape[at : at + covered] if own else [1] * covered
-        parts += [part] if own else _first(part)
+        inside = at <= dim < at + covered
+        sizes += shape[at : at + covered] if inside else [1] * covered
+        parts += [part] if inside else _first(part)
     marks = torch.arange(shape[dim], device=CPU).view(-1, *[1] * (len(shape) - dim - 1))
     return indexed(marks.expand(sizes), tuple(parts))
 

@@ -60,9 +60,9 @@ def check_parts(parts: Sequence[object], doing: str, *, mixed: bool = False) -> 
         if not isinstance(part, Spec) or isinstance(part, Composite) != isinstance(first, Composite):
             raise SpecError(f"{doing}: expected Composites only or leaf specs only, found {first!r} and {part!r}.")
         for what in ("ndim", "device") if mixed else ("ndim", "dtype", "device"):
-            one, other = getattr(first, what), getattr(part, what)
-            if one != other:
-                raise SpecError(f"{doing}: expected specs of one {what}, found {one} and {other}.")
+            expected, actual = getattr(first, what), getattr(part, what)
+            if expected != actual:
+                raise SpecError(f"{doing}: expected specs of one {what}, found {expected} and {actual}.")
 
 
 class Stacked(LazyStack[Spec]):
@@ -153,10 +153,10 @@ class Stacked(LazyStack[Spec]):
                 if 0 <= at < val.ndim and val.shape[at] == n:
                     return list(val.unbind(at))
         ragged = getattr(val, "is_nested", False) or not hasattr(val, "shape")
-        found = type(val).__name__ if ragged else tuple(val.shape)
+        description = type(val).__name__ if ragged else tuple(val.shape)
         raise SpecError(
             f"{named(key, self)}: expected data of shape {tuple(self.shape)}, one for each of {n} stacked specs, "
-            f"found {found}."
+            f"found {description}."
         )
 
     def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
@@ -185,8 +185,8 @@ class Stacked(LazyStack[Spec]):
 
     def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError if ``value`` has another dtype than the specs."""
-        for part, own in zip(self._parts, self._separate(value, key), strict=True):
-            part.type_check(own, key)
+        for part, row in zip(self._parts, self._separate(value, key), strict=True):
+            part.type_check(row, key)
 
     def array_check(self) -> ArrayCheck | None:
         """Check the rows of each part with its own check."""

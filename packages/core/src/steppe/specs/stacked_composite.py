@@ -44,16 +44,16 @@ class _Common(Mapping[str, Any]):
         return all(name in part._children for part in self._parts)
 
     def __getitem__(self, name: str) -> Any:
-        found = [part._children[name] for part in self._parts]
-        if all(child is None for child in found):
+        children = [part._children[name] for part in self._parts]
+        if all(child is None for child in children):
             return None
         try:
-            if all(isinstance(child, Composite) for child in found):
+            if all(isinstance(child, Composite) for child in children):
                 # Equal parts are stacked lazily too, so that edits reach all of them.
-                nested = StackedComposite(*[child for child in found if isinstance(child, Composite)], dim=self._dim)
+                nested = StackedComposite(*[child for child in children if isinstance(child, Composite)], dim=self._dim)
                 nested._dim_name = self._dim_name
                 return nested
-            return stack(found, self._dim, mixed=True)
+            return stack(children, self._dim, mixed=True)
         except SpecError as error:
             raise SpecError(f"The entry {name!r} differs too much among the stacked specs: {error}") from None
 
@@ -183,9 +183,9 @@ class StackedComposite(LazyStack[Composite], Composite):
 
     def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         if not is_tensor_collection(val) or not shapes.fits_rows(val.batch_size, self.shape, rows):
-            found = tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__
+            actual = tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__
             size = (*(rows or ()), *self.shape)
-            yield f"{named(key, self)}: expected a TensorDict of batch size {size}, found {found}."
+            yield f"{named(key, self)}: expected a TensorDict of batch size {size}, found {actual}."
             return
         lead = tuple(val.batch_size[: val.ndim - self.ndim])
         for i, (part, row) in enumerate(zip(self._parts, self._separate(val, key), strict=True)):
@@ -250,10 +250,10 @@ class StackedComposite(LazyStack[Composite], Composite):
             if default is not NOTHING:
                 return default
             raise KeyError(self._not_found(key))
-        found = self.get(key)
+        value = self.get(key)
         for part in self._parts:
             part.pop(key)
-        return found
+        return value
 
     def __delitem__(self, key: NestedKey) -> None:
         """Remove the entry at a key from every part that has it, in place.
@@ -300,7 +300,7 @@ class StackedComposite(LazyStack[Composite], Composite):
         if all(part is None for part in taken):
             return None
         pairs = zip(self._parts, taken, strict=True)
-        return self._stack([part.empty() if own is None else own for part, own in pairs], self._dim)
+        return self._stack([part.empty() if part_spec is None else part_spec for part, part_spec in pairs], self._dim)
 
     def empty(self) -> Composite:
         """Return a spec of the same shape and device without entries."""
@@ -340,7 +340,9 @@ def _split_entries(
     parts: Sequence[Any], val: Mapping[Any, object], dim: int, key: Key, lead: int | None
 ) -> list[dict[str, Any]]:
     """Split a dict of stacked entries, which ``to_numpy`` returns, into one dict for each part."""
-    rows: list[dict[str, Any]] = [dict(own) for own in getattr(val, "exclusive", [{}] * len(parts))]
+    rows: list[dict[str, Any]] = [
+        dict(entries_of_row) for entries_of_row in getattr(val, "exclusive", [{}] * len(parts))
+    ]
     for name, value in val.items():
         values: Any = value
         if isinstance(value, Mapping):
@@ -354,9 +356,9 @@ def _split_entries(
                 f"{entry_key(key, name)!r}: expected a list or an array with one value for each of {len(rows)} stacked "
                 f"specs, found {type(value).__name__}."
             )
-        for row, one in zip(rows, values, strict=True):
-            if one is not None:
-                row[name] = one
+        for row, row_value in zip(rows, values, strict=True):
+            if row_value is not None:
+                row[name] = row_value
     return rows
 
 

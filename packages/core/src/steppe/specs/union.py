@@ -20,9 +20,9 @@ def union(first: Composite, *others: Composite) -> Composite:
     Returns:
         A new, unlocked Composite that shares the leaves.
     """
-    stack = next((one for one in (first, *others) if isinstance(one, StackedComposite)), None)
+    stack = next((spec for spec in (first, *others) if isinstance(spec, StackedComposite)), None)
     if stack is not None:
-        rows = zip(*(one.unbind(stack.dim) for one in (first, *others)), strict=True)
+        rows = zip(*(spec.unbind(stack.dim) for spec in (first, *others)), strict=True)
         return StackedComposite(*(union(*parts) for parts in rows), dim=stack.dim)
     children: dict[str, Spec | None] = dict(first.items())
     for other in others:

@@ -96,6 +96,8 @@ def _as_spec(primers: Any) -> Composite:
     """Return the spec of another library as one of steppe: unbounded, of the same shapes, dtypes and devices."""
     spec = Composite({}, shape=())
     for key, leaf in primers.items(True, True):
-        own = leaf if isinstance(leaf, Spec) else Unbounded(tuple(leaf.shape), device=leaf.device, dtype=leaf.dtype)
-        spec.set(key, own)
+        spec_of_leaf = (
+            leaf if isinstance(leaf, Spec) else Unbounded(tuple(leaf.shape), device=leaf.device, dtype=leaf.dtype)
+        )
+        spec.set(key, spec_of_leaf)
     return spec

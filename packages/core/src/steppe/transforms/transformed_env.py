@@ -109,11 +109,11 @@ class TransformedEnv(TransformedSteps):
         )
         self.cache_specs = cache_specs
         parts = [part for part in (*transforms, transform) if part is not None]
-        own = as_transform(parts[0]) if len(parts) == 1 else Compose(*parts)
+        transform_of_env = as_transform(parts[0]) if len(parts) == 1 else Compose(*parts)
         if auto_unwrap is None:
             auto_unwrap = auto_unwrap_transformed_env()
         if auto_unwrap and type(base_env) is TransformedEnv and type(self) is TransformedEnv:
-            own = joined(base_env.transform.clone(), own)
+            transform_of_env = joined(base_env.transform.clone(), transform_of_env)
             base_env = base_env.base_env
         if device is not None and base_env.device != torch.device(device):
             base_env.to(device)
@@ -121,7 +121,7 @@ class TransformedEnv(TransformedSteps):
         object.__setattr__(self, "_base", base_env)
         self.base_state.uses = base_env.base_state.uses
         self._modules["base_env"] = base_env
-        self._set_transform(own)
+        self._set_transform(transform_of_env)
 
     # -- transforms -----------------------------------------------------------------------------------------------
 

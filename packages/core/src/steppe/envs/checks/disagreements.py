@@ -193,8 +193,8 @@ def _domain(leaf: Spec, value: torch.Tensor, path: Path, lead: tuple[int, ...]) 
     yield _finding("domain", path, f"must lie in {leaf!r}, but {text}.")
 
 
-def _fits(expected: Any, found: Any) -> bool:
-    return len(expected) == len(found) and all(want in (-1, have) for want, have in zip(expected, found, strict=True))
+def _fits(expected: Any, actual: Any) -> bool:
+    return len(expected) == len(actual) and all(want in (-1, have) for want, have in zip(expected, actual, strict=True))
 
 
 def _at(path: Path) -> str:

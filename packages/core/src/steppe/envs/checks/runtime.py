@@ -47,15 +47,15 @@ class Expectation:
         self._strict = False
 
     def _leaves(self, env: EnvAttributes, spec: Any) -> list[_Leaf]:
-        found: list[_Leaf] = []
+        leaves: list[_Leaf] = []
         for key, leaf in spec.items(include_nested=True, leaves_only=True):
             if leaf is None or leaf.dtype is None or leaf.rows_differ:
-                found.append((key, None, None))
+                leaves.append((key, None, None))
             elif any(size < 0 for size in leaf.shape):
-                found.append((key, None, leaf.dtype))
+                leaves.append((key, None, leaf.dtype))
             else:
-                found.append((key, leaf.shape[self.batch_dims :], leaf.dtype))
-        return found
+                leaves.append((key, leaf.shape[self.batch_dims :], leaf.dtype))
+        return leaves
 
     def check_action(self, tensordict: TensorDictBase, *, acting: Any = None, rows: Any = None) -> None:
         """Check the actions in ``tensordict``, and convert those of another dtype there.
@@ -159,22 +159,22 @@ class Expectation:
                 following.set(key, reward.reshape(expected))
 
 
-def _holds(wanted: torch.dtype, found: torch.dtype) -> bool:
+def _holds(wanted: torch.dtype, actual: torch.dtype) -> bool:
     if wanted.is_floating_point:
-        return not found.is_complex
+        return not actual.is_complex
     try:
-        return torch.promote_types(wanted, found) is wanted
+        return torch.promote_types(wanted, actual) is wanted
     except RuntimeError:  # torch promotes no unsigned dtypes but uint8
         return False
 
 
-def validate(env: EnvAttributes, data: TensorDictBase, given: TensorDictBase | None, what: str) -> None:
+def validate(env: EnvAttributes, data: TensorDictBase, root: TensorDictBase | None, what: str) -> None:
     """Compare the data of one reset or step with the specs: keys, dtypes and shapes.
 
     Args:
         env: the environment.
         data: what its ``_reset`` or ``_step`` returned.
-        given: what that method was called with.
+        root: what that method was called with.
         what: ``"reset"`` or ``"step"``.
 
     Raises:
@@ -182,10 +182,10 @@ def validate(env: EnvAttributes, data: TensorDictBase, given: TensorDictBase | N
     """
     name = type(env).__name__
     findings = list(compare(spec_of_data(env, what), data, spare=None, what=what, domains=False))
-    if given is not None and given.batch_size != data.batch_size:
-        text = f"the data has batch size {tuple(data.batch_size)}, expected {tuple(given.batch_size)}."
+    if root is not None and root.batch_size != data.batch_size:
+        text = f"the data has batch size {tuple(data.batch_size)}, expected {tuple(root.batch_size)}."
         findings.append(Finding("batch", None, text))
-    if what == "reset" and given is None:
+    if what == "reset" and root is None:
         findings += rewards_at_reset(env, data)
     if findings:
         hints = dict.fromkeys(env.spec_hint(finding.entry) for finding in findings if finding.key)

@@ -55,15 +55,15 @@ def check_env_specs(
         SpecError: listing every disagreement with its key, the expected value, the value found, and a likely cause.
     """
     modes = [True, False] if break_when_any_done == "both" else [bool(break_when_any_done)]
-    found: dict[Finding, str] = {}
+    findings: dict[Finding, str] = {}
     env.settle_reward_spec(tensordict)
     with random_state_kept(env), _validation_left_out(env):
         for where, finding in _written(env, steps):
-            found.setdefault(finding, where)
+            findings.setdefault(finding, where)
         # Further findings about a row that was not written, or was cast, would only mislead.
-        explained = {finding.key for finding in found}
+        explained = {finding.key for finding in findings}
         # An environment that raised an error would raise it again.
-        stopped = any(finding.kind == "stopped" for finding in found)
+        stopped = any(finding.kind == "stopped" for finding in findings)
         for stop_at_done in [] if stopped else modes:
             if seed is not None:
                 torch.manual_seed(seed)
@@ -71,16 +71,16 @@ def check_env_specs(
             frames: list[TensorDictBase] = []
             for where, finding in _episode(env, tensordict, steps, stop_at_done, frames):
                 if (check_dtype or finding.kind != "dtype") and finding.entry not in explained:
-                    found.setdefault(finding, where)
+                    findings.setdefault(finding, where)
             contiguous = not env.has_dynamic_specs if return_contiguous is None else return_contiguous
-            if contiguous and not found and frames and not _is_lazy(env):
+            if contiguous and not findings and frames and not _is_lazy(env):
                 try:
                     stack_frames(frames, env.batch_dims, contiguous=True)
                 except NotSupported as error:
-                    found[Finding("data", None, str(error))] = "rollout"
-    if found:
-        lines = "\n".join(f"  - {_said(env, finding)} [{where}]" for finding, where in found.items())
-        places = "1 place" if len(found) == 1 else f"{len(found)} places"
+                    findings[Finding("data", None, str(error))] = "rollout"
+    if findings:
+        lines = "\n".join(f"  - {_said(env, finding)} [{where}]" for finding, where in findings.items())
+        places = "1 place" if len(findings) == 1 else f"{len(findings)} places"
         raise SpecError(f"{type(env).__name__}: the data does not fit the specs in {places}:\n{lines}")
 
 
@@ -162,10 +162,10 @@ def _noted(data: Any, where: str, path: tuple[str, ...] = ()) -> Iterator[tuple[
 def _changed(returned: list[Any]) -> Iterator[tuple[str, Finding]]:
     """Yield a finding for each tensor that has changed since it was returned."""
     for where, key, now, then in returned:
-        one, other = now.detach(), then
-        if one.is_floating_point():
-            one, other = one.nan_to_num(), other.nan_to_num()
-        if not torch.equal(one, other):
+        current, previous = now.detach(), then
+        if current.is_floating_point():
+            current, previous = current.nan_to_num(), previous.nan_to_num()
+        if not torch.equal(current, previous):
             text = (
                 f"{key!r} was changed after it had been returned: the environment has written into that tensor again. "
                 "Return a copy of a buffer that is kept: tensor.clone(), or array.copy()."

@@ -58,7 +58,7 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
         data = build({key: torch.from_numpy(np.array(seen[key][0])) for key in layout.root_keys})
         # A view refers to the array that owns the memory. Copies own theirs, so that a view of an action that the
         # environment keeps is counted as a reference to that action.
-        actions = [_owned(one) for one in layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))]
+        actions = [_owned(action) for action in layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))]
         held = _references(actions)
         with following.watching():
             ended = loop.step(actions)
@@ -90,7 +90,7 @@ def _owned(action: Any) -> Any:
 
 def _references(actions: list[Any]) -> list[int]:
     """Return the number of references to each array of an action."""
-    arrays = [value for one in actions for value in (one.values() if isinstance(one, dict) else [one])]
+    arrays = [value for action in actions for value in (action.values() if isinstance(action, dict) else [action])]
     return [sys.getrefcount(array) for array in arrays if isinstance(array, np.ndarray)]
 
 
@@ -137,11 +137,11 @@ class _Notes:
         for key, pattern in patterns.items():
             plain[key][...] = pattern
         yield
-        left = {key: (plain[key] == pattern).all(-1) for key, pattern in patterns.items()}
+        untouched = {key: (plain[key] == pattern).all(-1) for key, pattern in patterns.items()}
         if self._called:
-            left = {key: before & left[key] for key, before in self.suspects.items()}
+            untouched = {key: before & untouched[key] for key, before in self.suspects.items()}
         self._called = True
-        self.suspects = {key: held for key, held in left.items() if held.any()}
+        self.suspects = {key: held for key, held in untouched.items() if held.any()}
 
     def _pattern(self, array: Array) -> Array:
         """Return random bytes ``[n, itemsize]`` that are no valid value if possible: NaN for floating-point numbers."""
@@ -191,31 +191,31 @@ class _Watch:
     def look(self, target: object, value: object) -> None:
         """Check ``value``, which was written into ``target``, a part of the row."""
         try:
-            given = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+            written = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
         except (TypeError, ValueError):
             return
         kept, row = np.asarray(target), self.memory[0]
-        if given.ndim and given.size < kept.size and kept.shape == row.shape:
+        if written.ndim and written.size < kept.size and kept.shape == row.shape:
             self._note(
                 "shape",
-                f"{self.key!r} must have shape {row.shape}, found {given.shape}, which is repeated until it fills the "
-                f"row: write a value of that shape. write_row(out, {self.key!r}, value) refuses others.",
+                f"{self.key!r} must have shape {row.shape}, found {written.shape}, which is repeated until it fills "
+                f"the row: write a value of that shape. write_row(out, {self.key!r}, value) refuses others.",
             )
-        lost = _lost(given, kept)
+        lost = _lost(written, kept)
         if lost is not None:
-            found, left = lost
-            if given.dtype.kind not in "biufc":
+            wanted, stored = lost
+            if written.dtype.kind not in "biufc":
                 fix = "write a number, float('nan') if no number is known"
-            elif given.dtype.kind in "fc" and row.dtype.kind in "iu":
+            elif written.dtype.kind in "fc" and row.dtype.kind in "iu":
                 fix = "round it"
             else:
                 fix = "cast it yourself"
-            kind = numpy_to_torch_dtype_dict.get(given.dtype)
+            kind = numpy_to_torch_dtype_dict.get(written.dtype)
             change = f", or give the spec dtype={kind}" if kind else ""
             self._note(
                 "cast",
-                f"{self.key!r} must have dtype {self.dtype}, found {given.dtype} with the value {found!r}, of which "
-                f"the row keeps {left!r}: {fix}{change}.",
+                f"{self.key!r} must have dtype {self.dtype}, found {written.dtype} with the value {wanted!r}, of which "
+                f"the row keeps {stored!r}: {fix}{change}.",
             )
 
     def refusal(self, error: Exception) -> SpecError:
@@ -232,27 +232,29 @@ class _Watch:
             self.findings.append(finding)
 
 
-def _lost(given: Array, kept: Array) -> tuple[object, object] | None:
+def _lost(written: Array, kept: Array) -> tuple[object, object] | None:
     """Return the first value that a cast has changed, and the result. Floating-point numbers may be rounded."""
-    if given.dtype.kind not in "biufc":
-        return (given.ravel()[0], kept.ravel()[0].item()) if kept.size else None
-    if given.dtype == kept.dtype or not kept.size:
+    if written.dtype.kind not in "biufc":
+        return (written.ravel()[0], kept.ravel()[0].item()) if kept.size else None
+    if written.dtype == kept.dtype or not kept.size:
         return None
     try:
-        given = np.broadcast_to(given, kept.shape)
+        written = np.broadcast_to(written, kept.shape)
     except ValueError:  # written with dimensions of 1 in front
-        given = given.reshape(kept.shape)
+        written = written.reshape(kept.shape)
     if kept.dtype.kind in "fc":
         wrong = (
-            np.isinf(kept) & ~np.isinf(given) if given.dtype.kind != "c" or kept.dtype.kind == "c" else given != kept
+            np.isinf(kept) & ~np.isinf(written)
+            if written.dtype.kind != "c" or kept.dtype.kind == "c"
+            else written != kept
         )
     else:
         numbers = kept.astype(np.int64) if kept.dtype.kind == "b" else kept
-        wrong = numbers != given
+        wrong = numbers != written
     if not wrong.any():
         return None
     at = tuple(np.argwhere(wrong)[0])
-    return given[at].item(), kept[at].item()
+    return written[at].item(), kept[at].item()
 
 
 class _Watched(np.ndarray[Any, Any]):
@@ -279,9 +281,9 @@ class _Watched(np.ndarray[Any, Any]):
         self[...] = value
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        found = super().__array_function__(function, types, args, kwargs)
+        result = super().__array_function__(function, types, args, kwargs)
         if function is np.copyto and isinstance(args[0], _Watched) and len(args) > 1:
             watch = args[0].watch
             if watch is not None and np.may_share_memory(args[0], watch.memory):
                 watch.look(args[0], args[1])
-        return found
+        return result

@@ -109,14 +109,16 @@ class TransformedRows(RowWriter):
         base_rows = self._base_rows(memory)
         return _Chains(self.plans, memory, base_rows, progress).around(self.base.bind(base_rows, progress), everything)
 
-    def _copies(self, own: Rows, memory: Memory) -> Stage | None:
+    def _copies(self, base_rows: Rows, memory: Memory) -> Stage | None:
         """Return a stage that copies entries from the memory of the base, because transforms overwrite them."""
         plan = self.plans[0]
         over = {key: value for key, value in plan.values[0].items() if value in plan.written_over}
         # Done entries are False in a root that was reset, unless the base writes them in every step.
         flags = () if self.base.layout.flags_every_step else DONE_NAMES
-        at_root = [(memory.root(over[key]), own.root[key]) for key in over if over[key].in_root and key not in flags]
-        after = [(memory.next(value), own.next[key]) for key, value in over.items()]
+        at_root = [
+            (memory.root(over[key]), base_rows.root[key]) for key in over if over[key].in_root and key not in flags
+        ]
+        after = [(memory.next(value), base_rows.next[key]) for key, value in over.items()]
 
         def step(at: Sequence[int] | None) -> bool:
             for copy, original in after:

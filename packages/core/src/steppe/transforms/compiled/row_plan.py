@@ -212,8 +212,8 @@ class RowPlan:
         """Return the entries of the root that a step with the first ``i`` transforms reads."""
         if self.reads_root_before(i):
             return [key for key, value in self.values[i].items() if value.in_root]
-        own = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.carried]
-        return list(dict.fromkeys([*self.base_carried, *own]))
+        of_transforms = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.carried]
+        return list(dict.fromkeys([*self.base_carried, *of_transforms]))
 
     def reads_root_before(self, i: int) -> bool:
         """Whether a step with the first ``i`` transforms may read any entry of the root."""
@@ -239,7 +239,7 @@ class RowPlan:
         takes_rows = [part.key_of_rows() is not None for part in self.parts]
         for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
             behind = zip(self.hooks[i:], takes_rows[i:], strict=True)
-            if hook.reads_all and takes_rows[i] and any(one.inverse_pairs and not rows for one, rows in behind):
+            if hook.reads_all and takes_rows[i] and any(hooks.inverse_pairs and not rows for hooks, rows in behind):
                 return f"{type(part).__name__} reads the root, which later inverses change row by row."
         for key in self.base_carried:
             if final.get(key) is not self.values[0][key]:
