@@ -269,7 +269,7 @@ def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[st
     by_hand = name not in BARE_ACTIONS and (n == 1 or "frame_skip" in arguments)
     if by_hand:
         contestants["bare"] = batch(lambda: ByHand(name, behind, action))
-    problem = env.row_problem if n == 1 else None
+    problem = env.no_row_writer_reason if n == 1 else None
     turns = Turns(rounds)
     for label, which in contestants.items():
         actions = which.full_action_spec.rand((steps,))

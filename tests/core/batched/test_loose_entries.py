@@ -314,6 +314,6 @@ def test_rows_outside_of_a_batch_have_no_place_for_text() -> None:
     """A single array environment with text says why it has no row writer."""
     env = Growing()
     assert env.row_writer is None
-    assert "trace" in str(env.row_problem)
+    assert "trace" in str(env.no_row_writer_reason)
     with pytest.raises(NotSupported, match="no place in rows"):
         env.reset()

@@ -146,7 +146,7 @@ def test_an_overridden_apply_transform_replaces_the_kernel():
     for env in (rows, tensordicts):
         env.set_seed(0)
 
-    assert rows.row_problem is None
+    assert rows.no_row_writer_reason is None
     assert torch.equal(rows.rollout(3)["half"], tensordicts.rollout(3)["half"])
 
 
@@ -159,7 +159,7 @@ def test_without_a_kernel_for_an_array_torch_does_it_on_rows():
 
     data = env.rollout(7, break_when_any_done=False)
 
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     assert torch.equal(data["third"], data["observation"] / 3)
 
 

@@ -61,12 +61,12 @@ class RunTwice(BoundWriter):
 
     def step(self, actions, at=None):
         ended = self.inner.writer.step(actions, at)
-        kept = [root.copy() for root, _ in self.inner.carried]
+        kept = [root.copy() for root, _ in self.inner.root_inputs]
         reward = self.inner.following["reward"].copy()
-        for root, following in self.inner.carried:
+        for root, following in self.inner.root_inputs:
             root[...] = following
         ended += self.inner.writer.step(actions, at)
-        for (root, _), before in zip(self.inner.carried, kept, strict=True):
+        for (root, _), before in zip(self.inner.root_inputs, kept, strict=True):
             root[...] = before
         self.inner.following["reward"] += reward
         return ended
@@ -110,7 +110,7 @@ def test_a_kernel_runs_once_behind_a_writer_that_steps_twice():
         return TransformedEnv(env, Compose(StepCounter(), Twice(), RewardSum()))
 
     envs = [make(base) for base in (ArrayDataEnv, DataEnv)]
-    assert envs[0].row_problem is None
+    assert envs[0].no_row_writer_reason is None
     envs[0].check_env_specs()
     for env in envs:
         env.set_seed(3)

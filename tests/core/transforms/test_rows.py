@@ -35,7 +35,7 @@ class OnTensorDicts(TransformedEnv):
     """The same environment, off the array path."""
 
     row_writer = None
-    row_problem = "this test asks for it"
+    no_row_writer_reason = "this test asks for it"
 
     @classmethod
     def join_rows(cls, envs):
@@ -168,7 +168,7 @@ class Ends(Transform):
 
 def assert_equal_ways(*parts):
     fast, slow = (kind(base(), Compose(*(part.clone() for part in parts))) for kind in (TransformedEnv, OnTensorDicts))
-    assert fast.row_problem is None
+    assert fast.no_row_writer_reason is None
     actions = list(fast.full_action_spec.rand((15,))["action"])
     first, second = (play(env, actions, stepwise=False) for env in (fast, slow))
     assert_equal_data(first, second)
@@ -228,7 +228,7 @@ class NoKernel(ObservationTransform):
 
 def test_what_runs_on_tensordicts_alone_says_why():
     def problem(env, *parts):
-        return TransformedEnv(env, Compose(*parts)).row_problem
+        return TransformedEnv(env, Compose(*parts)).no_row_writer_reason
 
     assert "CountingEnv steps on TensorDicts" in problem(CountingEnv(3), StepCounter())
     assert "array_path=False" in problem(base(array_path=False), StepCounter())
@@ -244,7 +244,7 @@ def test_changing_the_chain_changes_the_path():
     env.append_transform(lambda td: td.set("observation", -td["observation"]))
     assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, -1, -2]
     env.transform.pop()
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, 1, 2]
 
 
@@ -269,8 +269,8 @@ class MayLeave(ArrayCountingEnv):
         self.row_writer_changed()
 
     @property
-    def row_problem(self):
-        return "it says so" if self.leaves else super().row_problem
+    def no_row_writer_reason(self):
+        return "it says so" if self.leaves else super().no_row_writer_reason
 
 
 def test_a_base_that_changes_between_two_steps_is_followed():

@@ -28,7 +28,7 @@ class OnTensorDicts(TransformedEnv):
     """The same environment, off the array path."""
 
     row_writer = None
-    row_problem = "this test asks for it"
+    no_row_writer_reason = "this test asks for it"
 
 
 CHAINS = {
@@ -70,7 +70,7 @@ def assert_equal(first, second) -> None:
 def test_a_transformed_pool_gives_the_same_data_on_rows(chain, name):
     """The data on rows is that on TensorDicts."""
     fast, slow = make(TransformedEnv, chain, name), make(OnTensorDicts, chain, name)
-    assert fast.row_problem is None
+    assert fast.no_row_writer_reason is None
     assert fast.row_writer.n == 3
 
     first, second = play(fast), play(slow)
@@ -87,7 +87,7 @@ def test_frame_skip_repeats_pools_whose_rows_end_together():
     for cls in (TransformedEnv, OnTensorDicts):
         env = cls(MultiThreadedEnv(2, "Pendulum-v1"), Compose(StepCounter(), skipping(3), RewardSum()))
         env.set_seed(5)
-        datas.append((env.row_problem, play(env, 70)))
+        datas.append((env.no_row_writer_reason, play(env, 70)))
     (problem, first), (_, second) = datas
 
     assert problem is None
@@ -102,7 +102,7 @@ def test_dict_observations_and_integer_actions_use_rows():
     first = play(fast)
 
     assert {"image", "direction"} <= set(first.keys())
-    assert fast.row_problem is None
+    assert fast.no_row_writer_reason is None
     assert_equal(first, play(slow))
 
 
@@ -200,18 +200,18 @@ class Wrong(Transform):
         return observation_spec
 
 
-def test_row_problem_says_why_a_pool_has_no_rows():
+def test_the_reason_says_why_a_pool_has_no_rows():
     raw = MultiThreadedEnv(2, "CartPole-v1", raw_rows=True)
     elsewhere = MultiThreadedEnv(2, "FrozenLake-v1", device="meta")
     own = TransformedEnv(MultiThreadedEnv(2, "CartPole-v1"), Wrong())
     plain = MultiThreadedEnv(2, "CartPole-v1")
 
-    assert (raw.row_writer, raw.row_problem) == (None, "with raw_rows=True, some rows are not transitions.")
-    assert (elsewhere.row_writer, elsewhere.row_problem) == (None, "its data is on meta.")
-    assert (own.row_writer, own.row_problem) == (None, "Wrong is not written for rows of a batch.")
-    assert plain.row_problem is None
+    assert (raw.row_writer, raw.no_row_writer_reason) == (None, "with raw_rows=True, some rows are not transitions.")
+    assert (elsewhere.row_writer, elsewhere.no_row_writer_reason) == (None, "its data is on meta.")
+    assert (own.row_writer, own.no_row_writer_reason) == (None, "Wrong is not written for rows of a batch.")
+    assert plain.no_row_writer_reason is None
     assert plain.row_writer is plain.row_writer
-    assert TransformedEnv(raw, StepCounter()).row_problem == raw.row_problem
+    assert TransformedEnv(raw, StepCounter()).no_row_writer_reason == raw.no_row_writer_reason
 
 
 def test_other_transforms_of_a_pool_work_on_tensordicts():

@@ -208,7 +208,7 @@ def test_unconverted_actions_reach_the_environment_as_tensors():
     assert torch.equal(torch.stack(raw.actions), data["action"])
     assert torch.allclose(data["next", "observation"][:, 0], data["action"].sum(-1))
     assert (data["next", "reward"] == 0.5).all()
-    assert "convert_actions_to_numpy=False" in env.row_problem
+    assert "convert_actions_to_numpy=False" in env.no_row_writer_reason
 
 
 def test_unconverted_actions_have_the_form_of_the_data():

@@ -333,7 +333,7 @@ def test_frame_skip_adds_up_the_rewards_of_each_group() -> None:
     skipping = pytest.importorskip("steppe_time").FrameSkipTransform
     env = TransformedEnv(VmasEnv("balance", num_envs=N, seed=0), Compose(StepCounter(), skipping(2)))
     plain = VmasEnv("balance", num_envs=N, seed=0)
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     action = env.full_action_spec.rand(generator=torch.Generator().manual_seed(0))
     first = plain.step(plain.reset().update(action))
     second = plain.step(plain.step_mdp(first.clone()).update(action))["next"]

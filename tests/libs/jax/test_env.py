@@ -194,7 +194,7 @@ def test_it_runs_without_compilation() -> None:
 
 def test_a_collector_takes_rows_of_a_batch() -> None:
     env = Drift(batch_size=4)
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     collector = SyncDataCollector(env, None, frames_per_batch=4 * (LIMIT + 2), total_frames=8 * (LIMIT + 2))
 
     batches = [batch.clone() for batch in collector]

@@ -56,7 +56,7 @@ def test_both_ways_count_the_same():
         env = TransformedEnv(make(SPEC), VecNorm(**KEYS))
         env.set_seed(3)
         env.rollout(23, break_when_any_done=False)
-        assert (env.row_problem is None) is (make is ArrayDataEnv)
+        assert (env.no_row_writer_reason is None) is (make is ArrayDataEnv)
         found.append(env.transform.state_dict()["_extra_state"])
 
     assert set(found[0]) == {f"{key}_{part}" for key in ("observation", "reward") for part in ("sum", "ssq", "count")}
@@ -97,7 +97,7 @@ def test_integers_become_floats_and_bounds_are_lifted():
 
     assert env.transform.in_keys == ["observation", "reward"]
     assert env.observation_spec["observation"] == Unbounded((3,))
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     assert env.rollout(4)["observation"].dtype is torch.float32
 
 

@@ -34,7 +34,7 @@ class Rendered(ArrayDataEnv):
 def test_a_frame_is_what_the_library_renders():
     env = TransformedEnv(make_env("gym:CartPole-v1", render_mode="rgb_array"), PixelRenderTransform())
     check_env_specs(env)
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     td = env.reset()
     assert torch.equal(td["pixels"], torch.from_numpy(env.render()))
     td = env.step(env.rand_action(td))

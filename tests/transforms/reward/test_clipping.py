@@ -68,7 +68,7 @@ def test_the_spec_is_what_is_left_of_the_bounds(spec, low, high):
     assert (env.reward_spec.low.item(), env.reward_spec.high.item()) == (low, high)
     assert env.reward_spec.dtype is spec.dtype
     check_env_specs(env)
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
 
 
 def test_without_keys_it_is_about_the_rewards_of_the_environment():

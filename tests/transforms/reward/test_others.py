@@ -51,7 +51,7 @@ def test_the_bounds_of_a_sum_are_the_sums_of_the_bounds():
     check_env_specs(env)
 
     assert (env.reward_spec.low.tolist(), env.reward_spec.high.tolist()) == ([-2 - 4], [6 + 2])
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
 
 
 def test_the_sum_of_unbounded_objectives_is_unbounded():

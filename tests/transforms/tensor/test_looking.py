@@ -170,7 +170,7 @@ def test_the_timer_counts_only_what_runs_before_it_on_rows():
     timer.clock = clock
     env = TransformedEnv(SlowOnRows(clock), Compose(late(1.0), timer, late(4.0)))
 
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     assert env.rollout(1)["next", "time_step"].tolist() == [3.0]
     assert env.rollout(1)["time_reset"].tolist() == [8.0]
 
@@ -201,7 +201,7 @@ def test_a_collector_keeps_the_times_of_an_environment_on_rows():
     batches = [data.clone() for data in collector]
     collector.shutdown()
 
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     for data in batches:
         assert data["next", "time_step"].tolist() == [2.0] * 5
     assert torch.cat(batches)["time_reset"].tolist() == [7.0, 0.0] * 5
@@ -229,7 +229,7 @@ def test_with_a_gpu_what_a_step_returns_is_page_locked():
     assert td["observation"].is_pinned()
     assert env.step(env.rand_action(td))["next", "observation"].is_pinned()
     assert PinMemoryTransform()(TensorDict({"a": torch.zeros(2)}))["a"].is_pinned()
-    assert "pins memory" in env.row_problem
+    assert "pins memory" in env.no_row_writer_reason
 
 
 # -- hashes -----------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_specs_follow_with_their_bounds(spec, make, expected):
     if isinstance(spec, Bounded):
         assert torch.equal(leaf.low, expected(spec.low))
         assert torch.equal(leaf.high, expected(spec.high))
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     batch.close()
 
 

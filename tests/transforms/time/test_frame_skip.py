@@ -115,7 +115,7 @@ def stepped(env, steps=12, edit=None):
 def test_steps_are_repeated_on_rows_as_on_tensordicts(chain):
     reward = Unbounded((1,), dtype=torch.float64)
     rows, tensordicts = (made(base, chain, reward) for base in WAYS)
-    assert rows.row_problem is None
+    assert rows.no_row_writer_reason is None
 
     assert_equal_data(stepped(rows), stepped(tensordicts), "a loop of steps")
     for env in (rows, tensordicts):
@@ -193,7 +193,7 @@ def test_frame_skip_in_and_around_workers_gives_the_same_data(base):
 
 def test_rewards_of_groups_are_added_up_in_their_own_dtype():
     rows, tensordicts = (made(base, "between counts", GROUPS) for base in WAYS)
-    assert rows.row_problem is None
+    assert rows.no_row_writer_reason is None
 
     data = stepped(rows)
     assert data["next", "agents", "reward"].dtype is torch.float64
@@ -259,4 +259,4 @@ def test_random_inverses_are_repeated_on_tensordicts():
     """An inverse that draws anew in each repeated step keeps the chain off the rows."""
     env = TransformedEnv(ArrayDataEnv(dict(DOUBLE)), Compose(Shaken(), FrameSkipTransform(2)))
 
-    assert env.row_problem == "Shaken inverts the action again in each step that FrameSkipTransform repeats."
+    assert env.no_row_writer_reason == "Shaken inverts the action again in each step that FrameSkipTransform repeats."

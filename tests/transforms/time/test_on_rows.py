@@ -165,7 +165,7 @@ def test_noise_is_drawn_alike_whichever_way_steps_take():
         return env
 
     env = make(ShownNoise())
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     actions = env.full_action_spec.rand((17,))
     drawn = env.rollout(17, actions=actions, break_when_any_done=False)["next", "noise"]
     assert len(drawn[:, 0, 0].unique()) == 5  # one an episode

@@ -18,7 +18,7 @@ PARTS = [(4, 3, 1, 2), (4, 4, -2, -1), (5, 6, 3, 4), (10, 11, -2, -2), (3, 3, 8,
 def test_a_crop_outside_of_the_image_is_zero(transform):
     """The part that lies outside is zero in rollouts and in steps."""
     env = TransformedEnv(ArrayDataEnv(SPEC), transform())
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     data = env.rollout(3, break_when_any_done=False)
     stepped = env.step(env.rand_action(env.reset()))
 
@@ -55,7 +55,7 @@ def test_images_of_any_dtype_are_scaled_the_same_to_the_bit(spec, settings):
         )
 
     env = TransformedEnv(ArrayDataEnv({"pixels": spec}), chain())
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     data = env.rollout(3, break_when_any_done=False)
 
     for found in (data, data["next"]):

@@ -110,7 +110,7 @@ def test_atari_frames_become_grey_images_of_84_by_84():
 
     data = env.rollout(3)
 
-    assert env.row_problem is None
+    assert env.no_row_writer_reason is None
     assert data["next", "pixels"].shape == (3, 1, 84, 84)
     assert env.observation_spec["pixels"].is_in(data["next", "pixels"])
 

@@ -353,7 +353,7 @@ class AsyncEnvPool(BatchedEnv):
     # -- the methods of every environment -------------------------------------------------------------------------
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         return f"{type(self).__name__} steps its environments one by one."
 
     # These check again, because another thread may have sent a call since the first check.

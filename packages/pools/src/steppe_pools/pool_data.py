@@ -46,7 +46,7 @@ class PoolData:
         # Environments on TensorDicts may read their data at a reset.
         self._resets_on_data = not layout.on_arrays
         #: What a step reads in storage.
-        self._keys = [key for key, *_ in (*rows.actions, *rows.carried)] if rows is not None else []
+        self._keys = [key for key, *_ in (*rows.actions, *rows.root_inputs)] if rows is not None else []
 
     # -- inputs ---------------------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class PoolData:
             env_info = td.unsqueeze(0).get("env_info", None) if td is not None else None
             storage.write_info(env_info, [row], whole=True)
             if td is not None and self._resets_on_data:
-                by_message = any(td.get(key, None) is not None for key, *_ in storage.carried)
+                by_message = any(td.get(key, None) is not None for key, *_ in storage.root_inputs)
         elif storage is not None and td is not None:
             for key in self._keys:
                 value = td.get(key, None)

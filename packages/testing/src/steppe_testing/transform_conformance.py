@@ -48,7 +48,7 @@ class TransformConformance:
         invertible: ``inv`` restores the entries of ``in_keys``.
         tolerance: largest allowed error of the entries after ``inv``.
         steps: length of the compared rollouts.
-        on_rows: the transform runs on rows of arrays (``env.row_problem`` is None), like most transforms.
+        on_rows: the transform runs on rows of arrays (``env.no_row_writer_reason`` is None), like most transforms.
         in_environments: an environment can have the transform. False for transforms of stored data.
         for_each_row: the result of a row depends on that row only, so that a transform around a batch is equivalent to
             transforms inside it. False for a count over all rows, in one process or many.
@@ -247,7 +247,7 @@ class TransformConformance:
             order = random.Random(len(others)).sample(range(len(parts)), len(parts))
             chosen = [parts[i] for i in (reversed(order) if reverse else order)]
             envs.append(TransformedEnv(base, Compose(*chosen) if others else chosen[0]))
-        problem = envs[0].row_problem
+        problem = envs[0].no_row_writer_reason
         assert problem is None, f"the transform does not run on rows: {problem} If it cannot, set on_rows = False"
         return envs
 

@@ -48,7 +48,7 @@ _OF_A_START = frozenset({"_rows", "_loose", "_messages", "_layout", "_on_arrays"
 _OF_ONE_ENV = frozenset(
     {
         "row_writer",
-        "row_problem",
+        "no_row_writer_reason",
         "step_into",
         "bind_step",
         "reset_into",
@@ -141,25 +141,27 @@ class BatchedEnv(EnvBase):
 
     @property
     def row_writer(self) -> BatchWriter | None:
-        """The row writer of all environments, which writes their rows in storage; None if there is a ``row_problem``.
+        """The row writer of all environments, which writes their rows in storage; None if there is none.
+
+        ``no_row_writer_reason`` says why there is none.
 
         Reading it makes the environments, if they are not made yet.
         """
-        if self.row_problem is not None:
+        if self.no_row_writer_reason is not None:
             return None
         writer: BatchWriter = self.cached("row_writer", self._make_writer)
         return writer
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         """Why there is no ``row_writer``; None if there is one."""
         if self.is_closed:
             return "it is closed."
         self.start()
-        problem: str | None = self.cached("row_problem", self._find_row_problem)
+        problem: str | None = self.cached("no_row_writer_reason", self._why_no_row_writer)
         return problem
 
-    def _find_row_problem(self) -> str | None:
+    def _why_no_row_writer(self) -> str | None:
         if self._rows is None:
             return "its data has no fixed layout, and travels in messages."
         if not self._layout.alike:
@@ -177,8 +179,8 @@ class BatchedEnv(EnvBase):
         read = [] if self._on_arrays else [*self.observation_keys, *self.done_keys]
         layout = RowLayout.of(
             self,
-            carried=tuple(dict.fromkeys([*read, *(key for report in reports for key in report.carried or ())])),
-            handed_on=tuple(dict.fromkeys(key for report in reports for key in report.handed_on)),
+            root_inputs=tuple(dict.fromkeys([*read, *(key for report in reports for key in report.root_inputs or ())])),
+            copied_to_next=tuple(dict.fromkeys(key for report in reports for key in report.copied_to_next)),
             reads_root=any(report.reads_root for report in reports),
             flags_every_step=any(report.flags_every_step for report in reports),
         )
@@ -225,7 +227,9 @@ class BatchedEnv(EnvBase):
                 # Data for a device is copied there as one block.
                 storage, flags = backend.attach(layout.row, self.num_workers, staged=not is_host(self.device))
                 # Array environments declare what they read of the root; others may read all of it.
-                read = [key for report in backend.reports for key in report.carried or ()] if self._on_arrays else None
+                read = (
+                    [key for report in backend.reports for key in report.root_inputs or ()] if self._on_arrays else None
+                )
                 self._rows = BatchRows(self, storage, flags, read)
                 loose = LooseEntries(layout.loose, self.num_workers, on_arrays=self._on_arrays)
                 self._loose = loose if any(layout.loose.values()) else None
@@ -354,7 +358,7 @@ class BatchedEnv(EnvBase):
             following, _ = self._stacked(STEP, tensordict, rows)
             return following
         batch_rows.write_checked_action(tensordict)
-        batch_rows.write_carried(tensordict)
+        batch_rows.write_root_inputs(tensordict)
         if mask is not None and self._layout.masked:
             batch_rows.storage.tensors["_step"].copy_(mask)
         self._run(STEP, rows, tensordict)
@@ -394,9 +398,9 @@ class BatchedEnv(EnvBase):
         known = False
         if not self._on_arrays and not select_reset_only and tensordict is not None:
             loose = self._loose
-            known = any(tensordict.get(key, None) is not None for key, _, _ in batch_rows.carried)
+            known = any(tensordict.get(key, None) is not None for key, _, _ in batch_rows.root_inputs)
             if known and not (
-                batch_rows.write_carried(tensordict) and (loose is None or loose.is_complete(tensordict))
+                batch_rows.write_root_inputs(tensordict) and (loose is None or loose.is_complete(tensordict))
             ):
                 _, root = self._stacked(RESET, tensordict, rows)
                 return root
@@ -478,7 +482,7 @@ class BatchedEnv(EnvBase):
             or not index.numel()
             or self._layout.masked
             or not self.is_validated("reset")
-            or (batch_rows.carried and tensordict is not None and not tensordict.is_empty())
+            or (batch_rows.root_inputs and tensordict is not None and not tensordict.is_empty())
         ):
             return super().reset_at(tensordict, rows, env_info=env_info)
         self.check_open("reset_at")

@@ -23,10 +23,10 @@ class EnvReport:
     """Specs, batch size, device and abilities of one environment, for its batch.
 
     Attributes:
-        carried: keys of the root that a step reads beside the action; None if the environment steps on TensorDicts and
-            may read all of it.
+        root_inputs: keys of the root that a step reads beside the action; None if the environment steps on TensorDicts
+            and may read all of it.
         passed_through: keys of states that it passes through, see :attr:`EnvBase.passed_through_keys`.
-        handed_on: the keys in ``carried`` that a step copies to ``next`` unchanged.
+        copied_to_next: the keys in ``root_inputs`` that a step copies to ``next`` unchanged.
         reads_root: whether a step may read any entry of the root, the action included.
         flags_every_step: whether done entries may change in a step that ends no row.
         chooses_random_actions: whether it overrides ``rand_action``.
@@ -38,13 +38,13 @@ class EnvReport:
     env_info: Composite
     batch_size: tuple[int, ...]
     device: torch.device | None
-    carried: tuple[Any, ...] | None
+    root_inputs: tuple[Any, ...] | None
     passed_through: tuple[Any, ...]
     supports_set_state: bool
     chooses_random_actions: bool
     action_masks: dict[NestedKey, NestedKey]
     masks_may_be_empty: bool
-    handed_on: tuple[Any, ...] = ()
+    copied_to_next: tuple[Any, ...] = ()
     reads_root: bool = False
     flags_every_step: bool = False
 
@@ -64,9 +64,9 @@ def report(env: EnvBase) -> EnvReport:
         env_info=env.env_info_spec.clone(),
         batch_size=tuple(env.batch_size),
         device=env.device,
-        carried=None if layout is None else (*layout.carried,),
+        root_inputs=None if layout is None else (*layout.root_inputs,),
         passed_through=env.passed_through_keys,
-        handed_on=() if layout is None else (*layout.handed_on,),
+        copied_to_next=() if layout is None else (*layout.copied_to_next,),
         reads_root=layout is not None and layout.reads_root,
         flags_every_step=layout is None or layout.flags_every_step,
         supports_set_state=env.supports_set_state,
@@ -150,7 +150,7 @@ class BatchLayout:
         self.passed_through = tuple(dict.fromkeys(key for report in reports for key in report.passed_through))
         self.size = first.batch_size
         self.alike = all(other.specs == first.specs for other in reports[1:])
-        self.on_arrays = all(report.carried is not None for report in reports)
+        self.on_arrays = all(report.root_inputs is not None for report in reports)
         if self.alike:
             self.specs = {kind: spec.expand(torch.Size((n, *spec.shape))) for kind, spec in first.specs.items()}
         else:

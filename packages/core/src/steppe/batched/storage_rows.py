@@ -34,17 +34,17 @@ class BatchRows:
 
     Attributes:
         actions: for each action its key, the rule for it, the shape of all rows, and its array and tensor.
-        carried: for each other input of a step its key, array and tensor.
+        root_inputs: for each other input of a step its key, array and tensor.
         root_out: copies the root out.
         next_out: copies ``next`` out.
     """
 
     def __init__(self, batch: EnvBase, storage: Storage, flags: Flags, read: list[Any] | None) -> None:
         self.storage, self.flags, self._on_arrays = storage, flags, read is not None
-        carried = (*batch.state_keys, *batch.observation_keys, *batch.done_keys) if read is None else read
-        self.carried = [
+        root_inputs = (*batch.state_keys, *batch.observation_keys, *batch.done_keys) if read is None else read
+        self.root_inputs = [
             (key, storage.arrays.get(key), storage.tensors[key])
-            for key in dict.fromkeys(carried)
+            for key in dict.fromkeys(root_inputs)
             if key in storage.tensors
         ]
         size = batch.batch_size
@@ -79,8 +79,8 @@ class BatchRows:
     def write_inputs(self, tensordict: TensorDictBase, rows: Any = None) -> None:
         """Validate the actions, and write them and the other inputs of a step."""
         self.write_action(tensordict, rows)
-        if self.carried:
-            self.write_carried(tensordict, rows)
+        if self.root_inputs:
+            self.write_root_inputs(tensordict, rows)
 
     def write_fitting(self, action: torch.Tensor) -> Any:
         """Write the only action of all rows into storage, ``[n, *shape]``, if it fits.
@@ -122,11 +122,11 @@ class BatchRows:
         for key, *_, array, tensor in self.actions:
             set_array(array, tensor, tensordict.get(key))
 
-    def write_carried(self, tensordict: TensorDictBase, rows: Any = None) -> bool:
+    def write_root_inputs(self, tensordict: TensorDictBase, rows: Any = None) -> bool:
         """Write the other inputs of a step or reset; return whether the data had all of them."""
         level = entries(tensordict) if type(tensordict) is TensorDict else None
         complete = True
-        for key, array, tensor in self.carried:
+        for key, array, tensor in self.root_inputs:
             value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
             if value is None:
                 complete = False
@@ -171,7 +171,7 @@ class BatchRows:
 
     def require_grad(self, tensordict: TensorDictBase) -> bool:
         """Return whether an input requires grad; its graph would be lost in storage."""
-        values = [tensordict.get(key, None) for key, *_ in (*self.actions, *self.carried)]
+        values = [tensordict.get(key, None) for key, *_ in (*self.actions, *self.root_inputs)]
         return any(value is not None and value.requires_grad for value in values)
 
 

@@ -46,7 +46,7 @@ class TensorDictRow:
             if (view := views.get(below_next(key))) is not None
         ]
         # The observations of the next root, in case the caller's data lacks them because a transform replaced them.
-        self._carried = [(views[key], views[below_next(key)]) for key in obs if key in views]
+        self._root_inputs = [(views[key], views[below_next(key)]) for key in obs if key in views]
 
     def _root(self, has_info: bool) -> TensorDict:
         build = self._build if has_info else self._build_without_info
@@ -72,7 +72,7 @@ class TensorDictRow:
             td.set("_step", self._step_mask.clone())
         td = env.step(td)
         self._write(td.get("next"), self._next_out, "next")
-        for root_view, next_view in self._carried:
+        for root_view, next_view in self._root_inputs:
             root_view.copy_(next_view)
         if not reset:
             return None

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             _report("the same seed gives the same data", partial(_check_seeds, env)),
             _report("rollouts go on over episode ends", partial(_check_rollout, env)),
         ]
-        problem = env.row_problem
+        problem = env.no_row_writer_reason
         slow = f"slower  steps make TensorDicts, without the fast path: {problem}"
         print(slow if problem else "ok      steps write rows of arrays, the fast path", flush=True)
     finally:

@@ -32,7 +32,7 @@ class RowRun(RowFrames):
     def fits(env: EnvBase, frames: FrameWriter) -> bool:
         """Whether the rows of the environment hold all data of a step that the frames need."""
         writer = None if env.is_closed or env.run_type_checks or env.allow_done_after_reset else env.row_writer
-        if writer is None or not frames.flat or not frames.on_host or writer.layout.handed_on:
+        if writer is None or not frames.flat or not frames.on_host or writer.layout.copied_to_next:
             return False
         layout = writer.layout
         done = list(layout.done_keys)

@@ -134,13 +134,13 @@ class EnvAttributes(SpecViews, Module):
     def row_writer(self) -> Any:
         """The :class:`~steppe.envs.RowWriter` that writes the data of steps into rows of arrays, or None.
 
-        Rollouts, batches and collectors step through it. Without one they step on TensorDicts, and ``row_problem`` says
-        why.
+        Rollouts, batches and collectors step through it. Without one they step on TensorDicts, and
+        ``no_row_writer_reason`` says why.
         """
         return None
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         """Why the environment has no ``row_writer``; None if it has one."""
         return f"{type(self).__name__} steps on TensorDicts."
 

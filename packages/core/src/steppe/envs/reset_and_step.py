@@ -315,7 +315,7 @@ class ResetAndStep(EnvAttributes):
     def row_writer_changed(self) -> None:
         """Clear what was derived from the row writer; call it if the row writer depends on more than the specs."""
         state = self.base_state
-        state.row_steps = state.row_problem = Unset
+        state.row_steps = state.no_row_writer_reason = Unset
         state.cached_loop = None
         state.changes += 1
 

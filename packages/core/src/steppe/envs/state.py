@@ -70,7 +70,7 @@ class Uses:
 
 
 # Attributes that a copy works out for itself, or must not share with the original.
-_NOT_COPIED = ("cache", "row_steps", "row_problem", "changes", "cached_loop", "collector", "uses")
+_NOT_COPIED = ("cache", "row_steps", "no_row_writer_reason", "changes", "cached_loop", "collector", "uses")
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class BaseState:
         action_masks: the key of the mask of each action whose mask is an entry of the root.
         auto_reset: the memory of an environment that resets itself inside ``_step``.
         row_steps: steps on TensorDicts that go through rows; None if there is no row writer for them.
-        row_problem: why an array environment has no row writer; None if it has one.
+        no_row_writer_reason: why an array environment has no row writer; None if it has one.
         changes: how often the specs or the row writer have changed.
         cached_loop: the rows of the last rollout, bound to the row writer, which the next rollout uses again.
         collector: the collector that steps the environment.
@@ -117,7 +117,7 @@ class BaseState:
     action_masks: dict[NestedKey, NestedKey] = field(default_factory=dict)
     auto_reset: AutoResetMemory | None = None
     row_steps: RowSteps | type[Unset] | None = Unset
-    row_problem: str | type[Unset] | None = Unset
+    no_row_writer_reason: str | type[Unset] | None = Unset
     changes: int = 0
     cached_loop: Loop | None = None
     collector: ReferenceType[Any] | None = None

@@ -211,7 +211,7 @@ class TensorDictPrimer(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(bind, carried=keys)
+        return RowHooks(bind, root_inputs=keys)
 
     def _write(
         self,

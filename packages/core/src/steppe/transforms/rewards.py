@@ -163,7 +163,7 @@ class RewardSum(PlannedTransform):
             return step, reset
 
         return RowHooks(
-            bind, carried=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs], by_blocks=True
+            bind, root_inputs=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs], by_blocks=True
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

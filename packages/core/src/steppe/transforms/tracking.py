@@ -195,7 +195,7 @@ class StepCounter(PlannedTransform):
 
             return step, partial(clear_rows, before)
 
-        return RowHooks(bind, carried=(key,), writes=names, by_blocks=True)
+        return RowHooks(bind, root_inputs=(key,), writes=names, by_blocks=True)
 
     def _repr_keys(self) -> Iterable[str]:
         return ("max_steps",)

@@ -46,8 +46,8 @@ class TransformedEnv(TransformedSteps):
 
     * **rows**: if the base writes rows of arrays and no transform needs TensorDicts, transforms run on these rows,
       without a TensorDict in between; in one call for all rows of a batch, if the environments share their transforms.
-      ``row_problem`` says why an environment lacks this path. Around a batch, transforms with ``RowHooks`` run on the
-      rows of its storage.
+      ``no_row_writer_reason`` says why an environment lacks this path. Around a batch, transforms with ``RowHooks``
+      run on the rows of its storage.
     * **TensorDicts**: transforms are called with the root and ``next``, one after another. A single ``step`` uses this
       path, unless all transforms have ``RowHooks``.
 

@@ -41,18 +41,18 @@ class TransformedSteps(EnvBase):
     @property
     def row_writer(self) -> RowWriter | None:
         """Writer of transformed rows; None if the base or a transform needs TensorDicts."""
-        if self.row_problem is not None:
+        if self.no_row_writer_reason is not None:
             return None
         writer: RowWriter | None = self.cached("row_writer", lambda: self._join([self]))
         return writer
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         """Why ``row_writer`` is None; None if it is not."""
         if self._is_overridden:
             return "_step or _reset is overridden."
         self._keep_up()
-        return self._compiled.row_problem
+        return self._compiled.no_row_writer_reason
 
     @classmethod
     def join_rows(cls, envs: list[Any]) -> RowWriter | None:
@@ -61,7 +61,7 @@ class TransformedSteps(EnvBase):
 
     @staticmethod
     def _join(envs: list[Any]) -> RowWriter | None:
-        if any(env.row_problem is not None for env in envs):
+        if any(env.no_row_writer_reason is not None for env in envs):
             return None
         bases = [env._base for env in envs]
         plans = [env._compiled.row_plan for env in envs]

@@ -103,17 +103,17 @@ class MultiThreadedEnvWrapper(EnvBase):
     # -- rows of arrays -------------------------------------------------------------------------------------------
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         """Why ``row_writer`` is None; None if there is a row writer."""
         if self.raw_rows:
             return "with raw_rows=True, some rows are not transitions."
-        problem: str | None = self.cached("row_problem", lambda: layout_problem(self))
+        problem: str | None = self.cached("no_row_writer_reason", lambda: layout_problem(self))
         return problem
 
     @property
     def row_writer(self) -> PoolRows | None:
         """The row writer of all environments; None with ``raw_rows``, or if the data goes to a device."""
-        if self.row_problem is not None:
+        if self.no_row_writer_reason is not None:
             return None
         writer: PoolRows = self.cached(
             "row_writer", lambda: PoolRows(self._pool, self.batch_size[0], RowLayout.of(self))

@@ -141,17 +141,17 @@ class VmasWrapper(LibraryWrapper):
     # -- rows of arrays -------------------------------------------------------------------------------------------
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         """Why ``row_writer`` is None; None if there is a row writer."""
         if self._env.grad_enabled:
             return "gradients flow through its steps (grad_enabled=True)."
-        problem: str | None = self.cached("row_problem", lambda: layout_problem(self))
+        problem: str | None = self.cached("no_row_writer_reason", lambda: layout_problem(self))
         return problem
 
     @property
     def row_writer(self) -> VmasRows | None:
         """The row writer of all environments; None with gradients, with heterogeneous groups, or on a GPU."""
-        if self.row_problem is not None:
+        if self.no_row_writer_reason is not None:
             return None
         writer: VmasRows = self.cached("row_writer", lambda: VmasRows(self, RowLayout.of(self)))
         return writer

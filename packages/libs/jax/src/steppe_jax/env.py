@@ -156,19 +156,19 @@ class JaxEnv(LibraryWrapper):
     # -- rows -----------------------------------------------------------------------------------------------------
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         """Why ``row_writer`` is None; None if there is a row writer."""
         if self.state_in_data:
             return "its state is in the data (state_in_data=True)."
         if len(self.batch_size) > 1:
             return f"its batch has {len(self.batch_size)} dimensions."
-        problem: str | None = self.cached("row_problem", lambda: layout_problem(self))
+        problem: str | None = self.cached("no_row_writer_reason", lambda: layout_problem(self))
         return problem
 
     @property
     def row_writer(self) -> JaxRows | None:
         """The row writer of all environments; None if the state is in the data, or the data is on a GPU."""
-        if self.row_problem is not None:
+        if self.no_row_writer_reason is not None:
             return None
         writer: JaxRows = self.cached("row_writer", lambda: JaxRows(self, RowLayout.of(self)))
         return writer

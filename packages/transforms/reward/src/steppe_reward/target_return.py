@@ -140,7 +140,7 @@ class TargetReturn(PlannedTransform):
 
         rows = None if mask_key is not None else RowHooks(_Kernel(pairs, target, reduce))
         if rows is not None:
-            rows.carried = [out_key for _, out_key in pairs]
+            rows.root_inputs = [out_key for _, out_key in pairs]
             rows.reads = [key for key, _ in pairs]
         return Hooks(step=step, reset=reset, rows=rows)
 

@@ -49,7 +49,7 @@ class FrameSkipTransform(SteppingTransform):
             counts = counts * inner.n if len(counts) == 1 else counts
             if max(counts) == 1:
                 return inner.writer
-            return Repeated(inner.writer, counts, inner.carried, [inner.following[key] for key in rewards])
+            return Repeated(inner.writer, counts, inner.root_inputs, [inner.following[key] for key in rewards])
 
         rows = RowHooks(wrap=wrap, steps_again=True, reads=rewards, by_blocks=True)
         return Hooks(rows=rows) if self.frame_skip == 1 else replace(super().hooks(specs), rows=rows)

@@ -195,7 +195,7 @@ class OverHistory(PlannedTransform):
 
         return RowHooks(
             bind,
-            carried=[memory for _, _, memory, _ in plan if memory is not None],
+            root_inputs=[memory for _, _, memory, _ in plan if memory is not None],
             reads=[key for key, _, _, _ in plan],
             writes=[out_key for _, out_key, _, _ in plan],
         )

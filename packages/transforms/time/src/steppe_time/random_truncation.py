@@ -215,7 +215,7 @@ class RandomTruncationTransform(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(bind, carried=[horizon_key], reads=[count_key])
+        return RowHooks(bind, root_inputs=[horizon_key], reads=[count_key])
 
     def _repr_keys(self) -> Any:
         return ("min_horizon", "max_horizon", "prob", "first_episode_prob")

@@ -22,7 +22,8 @@ class Repeated(BoundWriter):
     Args:
         inner: bound writer of single steps.
         counts: number of steps for each row, >= 1.
-        carried: arrays ``[n, *shape]`` of the root and of ``next``, for each entry of the root that ``inner`` reads.
+        root_inputs: arrays ``[n, *shape]`` of the root and of ``next``, for each entry of the root that ``inner``
+            reads.
         rewards: arrays ``[n, *shape]`` of the rewards in ``next``.
     """
 
@@ -30,20 +31,20 @@ class Repeated(BoundWriter):
         self,
         inner: BoundWriter,
         counts: Sequence[int],
-        carried: Iterable[tuple[_Array, _Array]],
+        root_inputs: Iterable[tuple[_Array, _Array]],
         rewards: Iterable[_Array],
     ) -> None:
         self._inner, self._step = inner, inner.step
         self._counts, self._rows = list(counts), range(len(counts))
         self._most, self._alike = max(counts), len(set(counts)) == 1
-        self._carried = [(root, following, np.empty_like(root)) for root, following in carried]
+        self._root_inputs = [(root, following, np.empty_like(root)) for root, following in root_inputs]
         self._rewards = [(reward, np.empty_like(reward)) for reward in rewards]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         ended = self._step(actions, at)
         if ended and len(ended) == len(self._rows if at is None else at):
             return ended
-        for root, _, kept in self._carried:
+        for root, _, kept in self._root_inputs:
             kept[...] = root
         for reward, total in self._rewards:
             total[...] = reward
@@ -60,7 +61,7 @@ class Repeated(BoundWriter):
             if taken < self._most:
                 ended = self._step_some(actions, at, ended, taken)
         finally:
-            for root, _, kept in self._carried:
+            for root, _, kept in self._root_inputs:
                 root[...] = kept
         for reward, total in self._rewards:
             reward[...] = total
@@ -71,7 +72,7 @@ class Repeated(BoundWriter):
 
     def _advance(self) -> None:
         """Copy the entries that the next step reads from ``next`` to the root."""
-        for root, following, _ in self._carried:
+        for root, following, _ in self._root_inputs:
             root[...] = following
 
     def _step_some(self, actions: Any, at: Sequence[int] | None, ended: Ended, taken: int) -> Ended:

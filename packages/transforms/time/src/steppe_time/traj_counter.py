@@ -85,7 +85,7 @@ class TrajCounter(PlannedTransform):
             count[mask] = self._next_numbers(int(mask.sum())).to(done.device)
             return fresh.set(key, count)
 
-        return Hooks(step=step, reset=reset, rows=RowHooks(self._bind_rows, carried=[key]))
+        return Hooks(step=step, reset=reset, rows=RowHooks(self._bind_rows, root_inputs=[key]))
 
     def _bind_rows(self, root: Any, following: Any) -> Any:
         before, after = root[self.out_keys[0]], following[self.out_keys[0]]

@@ -53,7 +53,7 @@ class ArrayEnv(EnvBase):
     method instead, which is slower. Both paths give equal data.
 
     An environment whose data has no fixed layout (text, sizes that vary, groups of agents that end alone) has no array
-    path: ``row_writer`` is None, ``row_problem`` says why, and ``_step`` and ``_reset`` must be defined.
+    path: ``row_writer`` is None, ``no_row_writer_reason`` says why, and ``_step`` and ``_reset`` must be defined.
     """
 
     #: Whether ``step_into`` and ``reset_into`` also write loose entries (text, sizes that vary), by
@@ -111,25 +111,25 @@ class ArrayEnv(EnvBase):
     # -- code path ------------------------------------------------------------------------------------------------
 
     @property
-    def row_problem(self) -> str | None:
+    def no_row_writer_reason(self) -> str | None:
         """Why steps go through TensorDicts: an overridden method, or data without a fixed layout; otherwise None."""
-        problem: Any = self.base_state.row_problem
+        problem: Any = self.base_state.no_row_writer_reason
         if problem is Unset:
-            problem = self.base_state.row_problem = self._find_row_problem()
+            problem = self.base_state.no_row_writer_reason = self._why_no_row_writer()
         return problem  # type: ignore[no-any-return]
 
     @property
     def shard_writer(self) -> EnvRows | None:
         """What writes its row in a shard of a batch: the ``row_writer``, or one that writes loose entries too."""
-        if self.row_problem is None or not self.writes_loose_entries:
+        if self.no_row_writer_reason is None or not self.writes_loose_entries:
             return self.row_writer
         writer: EnvRows | None = self.cached("shard_writer", self._make_shard_writer)
         return writer
 
     def _make_shard_writer(self) -> EnvRows | None:
-        return self._make_writer() if self._find_row_problem(loose=True) is None else None
+        return self._make_writer() if self._why_no_row_writer(loose=True) is None else None
 
-    def _find_row_problem(self, *, loose: bool = False) -> str | None:
+    def _why_no_row_writer(self, *, loose: bool = False) -> str | None:
         mro = type(self).__mro__
         definer = next(cls for cls in mro if "step_into" in vars(cls))
         if definer is ArrayEnv:
@@ -148,8 +148,8 @@ class ArrayEnv(EnvBase):
 
     @property
     def row_writer(self) -> EnvRows | None:
-        """The row writer of this environment; None if it is stepped on TensorDicts (``row_problem`` says why)."""
-        if self.row_problem is not None:
+        """The row writer of this environment; None if it is stepped on TensorDicts (see ``no_row_writer_reason``)."""
+        if self.no_row_writer_reason is not None:
             return None
         writer: EnvRows = self.cached("row_writer", self._make_writer)
         return writer

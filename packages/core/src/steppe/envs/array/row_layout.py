@@ -31,10 +31,10 @@ class RowLayout:
             the flags that a step returns.
         done_shapes: the shape of each of them.
         action_keys: the keys of the actions.
-        carried: the keys of the root that a step reads beside the action.
-        read_by_all: the keys in ``carried`` that the caller's data must have in each step.
-        handed_on: the keys in ``carried`` that a step only copies to ``next``, unless the caller has written them
-            there.
+        root_inputs: the keys of the root that a step reads beside the action.
+        read_by_all: the keys in ``root_inputs`` that the caller's data must have in each step.
+        copied_to_next: the keys in ``root_inputs`` that a step only copies to ``next``, unless the caller has written
+            them there.
         reads_root: whether a step may read any entry of the root, the action included.
         flags_every_step: whether done entries may change in a step in which no row ends.
         actions: decodes actions.
@@ -52,8 +52,8 @@ class RowLayout:
         reward: Composite,
         done: Composite,
         action: Composite,
-        carried: tuple[Key, ...] = (),
-        handed_on: tuple[Key, ...] = (),
+        root_inputs: tuple[Key, ...] = (),
+        copied_to_next: tuple[Key, ...] = (),
         reads_root: bool = False,
         flags_every_step: bool = False,
         device: torch.device | None = None,
@@ -69,8 +69,8 @@ class RowLayout:
         self.action_keys = tuple(self.actions.keys)
         self.reads_root = reads_root
         self.flags_every_step = flags_every_step
-        self.read_by_all, self.handed_on = carried, handed_on
-        self.carried = tuple(key for key, _, _ in self.observations) if reads_root else carried
+        self.read_by_all, self.copied_to_next = root_inputs, copied_to_next
+        self.root_inputs = tuple(key for key, _, _ in self.observations) if reads_root else root_inputs
         self.root_spec = union(observation, done)
         self.next_spec = union(observation, reward, done)
         self.device = device
@@ -81,7 +81,8 @@ class RowLayout:
 
         Args:
             env: an object with the full specs, batch size and device of an environment.
-            **reads: the arguments ``carried``, ``handed_on``, ``reads_root`` and ``flags_every_step`` of the class.
+            **reads: the arguments ``root_inputs``, ``copied_to_next``, ``reads_root`` and ``flags_every_step`` of the
+                class.
         """
         kinds = ("observation", "reward", "done", "action")
         specs = {kind: getattr(env, f"full_{kind}_spec") for kind in kinds}

@@ -15,7 +15,7 @@ class Loop:
     """Steps rows through a writer.
 
     The driver brings the rows and the actions. Rows that ended are reset into the root of the same rows. A driver whose
-    next step begins from ``next``, rather than from a root of its caller, calls :meth:`carry` in between.
+    next step begins from ``next``, rather than from a root of its caller, calls :meth:`copy_root_inputs` in between.
 
     Args:
         writer: steps the environments and runs their transforms.
@@ -34,20 +34,20 @@ class Loop:
         #: Step all rows, and begin episodes in those that ended.
         self.step_and_reset = bound.step_and_reset
         layout = writer.layout
-        keys = (*layout.carried, *(layout.done_keys if layout.flags_every_step else ()))
-        self._carried = [(rows.root[key], rows.next[key]) for key in keys]
+        keys = (*layout.root_inputs, *(layout.done_keys if layout.flags_every_step else ()))
+        self._root_inputs = [(rows.root[key], rows.next[key]) for key in keys]
 
-    def carry(self, began: Sequence[int] = ()) -> None:
+    def copy_root_inputs(self, began: Sequence[int] = ()) -> None:
         """Copy the entries that a step reads of its root from ``next`` to the root.
 
         Args:
             began: rows that have begun an episode since the step, whose roots are not overwritten.
         """
         if not began:
-            for root, following in self._carried:
+            for root, following in self._root_inputs:
                 root[...] = following
             return
-        for root, following in self._carried:
+        for root, following in self._root_inputs:
             first = root.copy()
             root[...] = following
             copy_rows(root, first, began)

@@ -54,7 +54,7 @@ class RowSteps:
         self._all = tuple(range(writer.n))
         done = layout.done_keys
         part = self.part = (...,) if batch_size else (0, ...)
-        written = [key for key, _, _ in layout.written if key not in layout.handed_on]
+        written = [key for key, _, _ in layout.written if key not in layout.copied_to_next]
         self._next = [(key, rows.next[key][part]) for key in (*written, *done)]
         # Methods looked up once: a step copies all of these.
         self._copies = [(key, array.copy) for key, array in self._next]
@@ -65,15 +65,15 @@ class RowSteps:
             for key, array in self._root
         ]
         # A transform that may read any entry of the root gets the caller's data, as rows.root_data.
-        read = [key for key in layout.read_by_all if key not in layout.handed_on]
+        read = [key for key in layout.read_by_all if key not in layout.copied_to_next]
         with torch.inference_mode(False):  # later steps write into these, in any mode
-            self._carried = [(key, rows.root[key][part], _from_numpy(rows.root[key][part])) for key in read]
-            self._handed_on = [(key, _from_numpy(rows.root[key][part])) for key in layout.handed_on]
-        self._carries_at_root = all(type(key) is str for key in layout.read_by_all)
+            self._root_inputs = [(key, rows.root[key][part], _from_numpy(rows.root[key][part])) for key in read]
+            self._copied_to_next = [(key, _from_numpy(rows.root[key][part])) for key in layout.copied_to_next]
+        self._inputs_at_root = all(type(key) is str for key in layout.read_by_all)
         self._flat = not any(isinstance(child, Composite) for child in layout.next_spec.values())
         self._next_builder = TensorDictBuilder(layout.next_spec, batch_size, device=self.device)
         self._root_builder = TensorDictBuilder(layout.root_spec, batch_size, device=self.device)
-        names = [*written, *done, *layout.handed_on]
+        names = [*written, *done, *layout.copied_to_next]
         self._roots = None if plan is None else FlatRoots.of(plan, names, batch_size, self.device)
         self._action, self._decode = self._only_action()
 
@@ -181,17 +181,17 @@ class RowSteps:
         actions = self.library_actions(tensordict)
         if self._shows_root:
             self.rows.root_data = tensordict
-        if self._carried:
+        if self._root_inputs:
             # TensorDict.get takes nine times as long to look up a name.
             find: Any = tensordict.get
-            if self._carries_at_root and type(tensordict) is TensorDict:
+            if self._inputs_at_root and type(tensordict) is TensorDict:
                 find = entries(tensordict).get
-            for key, array, tensor in self._carried:
+            for key, array, tensor in self._root_inputs:
                 value = find(key, None)
                 if value is None:
-                    raise self._nothing_to_carry(key, tensordict)
+                    raise self._missing_root_input(key, tensordict)
                 set_array(array, tensor, value)
-        return actions, self._take_handed_on(tensordict) if self._handed_on else None
+        return actions, self._read_copied(tensordict) if self._copied_to_next else None
 
     def _outputs(self, passed: dict[Key, torch.Tensor] | None) -> dict[Any, Any]:
         """Return the entries of ``next`` in new memory."""
@@ -209,28 +209,28 @@ class RowSteps:
             return {key: _from_numpy(row.copy()) for key, row in self._root}
         return begun(self._begun, [row for row, _, _ in ended])
 
-    def _take_handed_on(self, tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:
+    def _read_copied(self, tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:
         """Return the entries that a step copies from the root to ``next``, with their gradients.
 
         A value that the caller has written under ``next`` takes precedence over the one of the root. The rows get the
         values too, for transforms that read them.
         """
         find: Any = tensordict.get
-        if self._carries_at_root and type(tensordict) is TensorDict:
+        if self._inputs_at_root and type(tensordict) is TensorDict:
             find = entries(tensordict).get
         written = find("next", None)
         passed = {}
-        for key, row in self._handed_on:
+        for key, row in self._copied_to_next:
             value = None if written is None else written.get(key, None)
             if value is None:
                 value = find(key, None)
             if value is None:
-                raise self._nothing_to_carry(key, tensordict)
+                raise self._missing_root_input(key, tensordict)
             row.copy_(value.detach() if value.requires_grad else value)
             passed[key] = value
         return passed
 
-    def _nothing_to_carry(self, key: Key, tensordict: TensorDictBase) -> KeyError:
+    def _missing_root_input(self, key: Key, tensordict: TensorDictBase) -> KeyError:
         return KeyError(
             f"There is no {key!r} in the data given to step. Step what reset, step_mdp or step_and_maybe_reset "
             f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."

@@ -106,15 +106,15 @@ def _episode(
 ) -> Iterator[tuple[str, Finding]]:
     """Reset and step at random; yield each finding with the call that returned the data. Append to ``frames``."""
     root_spec, next_spec = spec_of_data(env, "reset"), spec_of_data(env, "step")
-    carried = set(env.state_keys) | set(env.action_keys)
+    kept_at_root = set(env.state_keys) | set(env.action_keys)
     if start is not None:
-        carried |= set(start.keys(include_nested=True, leaves_only=True))
+        kept_at_root |= set(start.keys(include_nested=True, leaves_only=True))
     where = "reset"
     returned: list[Any] = []
     try:
         root = env.reset(start.clone() if start is not None else None)
         returned += _noted(root, where)
-        for finding in compare(root_spec, root, spare=carried, what="reset"):
+        for finding in compare(root_spec, root, spare=kept_at_root, what="reset"):
             yield where, finding
         for finding in rewards_at_reset(env, root):
             yield where, finding

@@ -28,7 +28,7 @@ def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
     writer, start = env.row_writer, plan.start
     assert start is not None
     if writer is None:
-        return env.row_problem
+        return env.no_row_writer_reason
     if env.batch_size:
         if env.row_steps is None:
             return "TensorDicts are as fast as rows."
@@ -50,7 +50,7 @@ def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
     others = set(start.keys(include_nested=True, leaves_only=True)) - known
     if others:
         return f"the data to start from has entries that the environment does not have: {sorted(map(str, others))}."
-    if plan.policy is not None and (writer.layout.reads_root or writer.layout.handed_on):
+    if plan.policy is not None and (writer.layout.reads_root or writer.layout.copied_to_next):
         return "a transform reads the root, where the policy may write entries of its own."
     if plan.policy is None and plan.actions is None and not draws_in_blocks(env):
         return "random actions depend on the state."

@@ -109,7 +109,7 @@ class _Rollout(RowFrames):
                 row[...] = 0
                 continue
             value = start.get(key, None)
-            if value is None and key in self.layout.carried:
+            if value is None and key in self.layout.root_inputs:
                 raise KeyError(
                     f"There is no {key!r} in the data to start from, which each step reads. Start from what reset, "
                     f"step_mdp or step_and_maybe_reset returned. Found {sorted(map(str, start.keys(True, True)))}."
@@ -136,17 +136,17 @@ class _Rollout(RowFrames):
         """Step with a policy, which gets a TensorDict of views of the result as the root."""
         plan, layout, loop = self.plan, self.layout, self.loop
         device, root_spec = layout.device, self.root_spec
-        read = [key for key in layout.carried if key in self.root.tensors]
-        rows_of, decode, carry = self.layout.actions.rows_of, self.writer.decode, loop.carry
+        read = [key for key in layout.root_inputs if key in self.root.tensors]
+        rows_of, decode, copy_root_inputs = self.layout.actions.rows_of, self.writer.decode, loop.copy_root_inputs
         builder = TensorDictBuilder(root_spec, self.size, device=device)
         size, part = self.size, self.part
         flat = not any(isinstance(child, Composite) for child in root_spec.values())
         t = 0
-        carried: dict[Any, Any] = {}
+        kept: dict[Any, Any] = {}
         while True:
             rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
             root: TensorDictBase = build_td(dict(rows), size, device) if flat else builder(rows)
-            for key, value in carried.items():
+            for key, value in kept.items():
                 root.set(key, value)
             try:
                 root = with_written(root, policy(root))
@@ -157,14 +157,14 @@ class _Rollout(RowFrames):
             for key in read:
                 self.rows.root[key][part] = root.get(key).detach().numpy()
             self._keep(root, rows)
-            carried = self._carried(root, rows)
+            kept = self._kept_for_next_root(root, rows)
             last = self.until_done or t + 1 == plan.max_steps
             ended = (loop.step if last or not size else loop.step_and_reset)(decoded)
             for array, row in self.copies:
                 array[t] = row
             t += 1
             self.steps = t
-            carry([row for row, _, _ in ended] if ended else ())
+            copy_root_inputs([row for row, _, _ in ended] if ended else ())
             if ended:
                 self.write_end(t - 1, ended)
             if t == plan.max_steps or (ended and self.until_done):
@@ -177,7 +177,7 @@ class _Rollout(RowFrames):
                 self.fill_roots(t + 1)
 
     @staticmethod
-    def _carried(root: TensorDictBase, rows: dict[Key, torch.Tensor]) -> dict[Any, Any]:
+    def _kept_for_next_root(root: TensorDictBase, rows: dict[Key, torch.Tensor]) -> dict[Any, Any]:
         """Return the entries of a policy that the next root keeps, as ``step_mdp`` does: those under ``next`` first."""
         kept: dict[Any, Any] = {}
         for data in (root, (entries(root) if type(root) is _TD else root).get("next")):

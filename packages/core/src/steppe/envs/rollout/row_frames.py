@@ -143,7 +143,7 @@ class RowFrames:
             The number of the last step plus one, and the rows that ended in it.
         """
         loop, layout, decode, batched = self.loop, self.layout, self.writer.decode, bool(self.size)
-        carry = loop.carry if layout.carried else None
+        copy_root_inputs = loop.copy_root_inputs if layout.root_inputs else None
         read = [(self.rows.root[key][self.part], key) for key in layout.action_keys] if layout.reads_root else []
         step = loop.step if until_done or not batched else loop.step_and_reset
         # Steps that may be stopped take one action at a time: all actions that were drawn must be used, or the data of
@@ -173,8 +173,8 @@ class RowFrames:
                     for array, written in copies:
                         array[t] = written
                     t += 1
-                    if carry is not None:
-                        carry([row for row, _, _ in ended] if ended else ())
+                    if copy_root_inputs is not None:
+                        copy_root_inputs([row for row, _, _ in ended] if ended else ())
                     if ended:
                         self.write_end(t - 1, ended)
                         if until_done:

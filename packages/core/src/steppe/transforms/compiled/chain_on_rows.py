@@ -44,7 +44,7 @@ class TransformedRows(RowWriter):
         #: Inverts and decodes the only action of the only row, an array; None if there are several.
         self._of_one = self._inverses.decoder_of_one(base) if self._inverses and self.n == 1 else None
         # A base that reads the whole root would need the caller's root without what these transforms change in it.
-        on_arrays = base.on_arrays and not base.layout.reads_root and all(plan.hands_on for plan in plans)
+        on_arrays = base.on_arrays and not base.layout.reads_root and all(plan.copies_to_next for plan in plans)
         self.on_arrays = on_arrays and all(
             hook.rows is not None or hook.does_nothing or hook.only_inverts for plan in plans for hook in plan.hooks
         )
@@ -232,12 +232,12 @@ class _Chains:
     def _inner(self, writer: BoundWriter, i: int, *, again: bool) -> InnerWriter:
         """Return what transform ``i`` wraps."""
         memory, values = self.memory, self.plan.values[i]
-        carried = self.plan.carried_before(i) if again else ()
+        root_inputs = self.plan.root_inputs_before(i) if again else ()
         return InnerWriter(
             writer,
             [plan.parts[i] for plan in self.plans],
             self.rows.n,
-            [(memory.root(values[key]), memory.next(values[key])) for key in carried],
+            [(memory.root(values[key]), memory.next(values[key])) for key in root_inputs],
             {key: memory.next(value) for key, value in values.items()},
         )
 

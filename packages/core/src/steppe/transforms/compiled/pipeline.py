@@ -56,7 +56,7 @@ class Pipeline:
         inverses, before_resets: hooks in the order in which they run, the last transform first.
         steps, resets: hooks in the order in which they run, each with the number of its view.
         row_plan: the plan for rows of arrays; None if the base or a transform needs TensorDicts.
-        row_problem: why ``row_plan`` is None.
+        no_row_writer_reason: why ``row_plan`` is None.
         passed_through_keys: keys that the environment with all transforms passes through; see
             :attr:`EnvBase.passed_through_keys`.
         two_trips: whether a step and its resets take two round trips, because a transform decides which episodes end.
@@ -72,7 +72,7 @@ class Pipeline:
         all_hooks = [link.hooks for link in chain]
         self.specs = chain[-1].after if chain else self.base_specs
         self.base_writer = base.row_writer
-        self.row_plan, self.row_problem = self._plan_rows(base, parts, chain)
+        self.row_plan, self.no_row_writer_reason = self._plan_rows(base, parts, chain)
         self.base_version = base.specs_version
         self.inverses: list[InverseHook] = []
         self.before_resets: list[BeforeReset] = []
@@ -144,7 +144,7 @@ class Pipeline:
         undone = _declared(parts, "in_keys_inv")
         known = _leaf_keys(self.base_specs.observation) - _leaf_keys(self.base_specs.state) - undone
         if self.base_writer is not None:
-            known &= set(self.base_writer.layout.carried)  # it reads no others
+            known &= set(self.base_writer.layout.root_inputs)  # it reads no others
         return sorted(known, key=str)
 
     def _is_replaced(self, key: Key, parts: list[Transform]) -> bool:
@@ -155,7 +155,7 @@ class Pipeline:
         """Return the plan of the chain on rows, or why the chain cannot run on rows."""
         writer = self.base_writer
         if writer is None:
-            return None, base.row_problem
+            return None, base.no_row_writer_reason
         if not base.batch_size:
             return plan_rows(writer.layout, chain, self.base_specs)
         specs = EnvSpecs.of_row(base)

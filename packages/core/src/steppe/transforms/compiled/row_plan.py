@@ -97,7 +97,7 @@ class RowPlan:
         hooks = self.hooks = [link.hooks for link in chain]
         before = self.before = [link.before for link in chain]
         after = self.after = chain[-1].after if chain else specs
-        self.base_carried, self._base_reads_root = base.carried, base.reads_root
+        self.base_root_inputs, self._base_reads_root = base.root_inputs, base.reads_root
         self.repeating = [i for i, hook in enumerate(hooks) if hook.rows is not None and hook.rows.steps_again]
         #: For each transform, the pairs of its inverse that are actions. Rows have no states that are not observed.
         self.action_pairs = [
@@ -114,13 +114,13 @@ class RowPlan:
             self.values.append(current)
         for key, value in current.items():
             value.place.row_key = key
-        carried: list[Key] = list(base.carried)
-        handed_on: list[Key] = list(base.handed_on)
+        root_inputs: list[Key] = list(base.root_inputs)
+        copied_to_next: list[Key] = list(base.copied_to_next)
         self.reads_root = base.reads_root
         for hook in hooks:
             if hook.rows is not None:
-                carried += hook.rows.carried
-                handed_on += hook.passed_through
+                root_inputs += hook.rows.root_inputs
+                copied_to_next += hook.passed_through
             elif hook.reads_all:
                 self.reads_root = True
         self.layout = RowLayout(
@@ -128,8 +128,8 @@ class RowPlan:
             reward=after.reward,
             done=after.done,
             action=after.action,
-            carried=tuple(dict.fromkeys(carried)),
-            handed_on=tuple(dict.fromkeys(handed_on)),
+            root_inputs=tuple(dict.fromkeys(root_inputs)),
+            copied_to_next=tuple(dict.fromkeys(copied_to_next)),
             reads_root=self.reads_root,
             flags_every_step=base.flags_every_step
             or any(part.writes_done and _sets_flags_alone(hook) for part, hook in zip(parts, hooks, strict=True)),
@@ -169,16 +169,16 @@ class RowPlan:
         return behind
 
     @property
-    def hands_on(self) -> bool:
+    def copies_to_next(self) -> bool:
         """Whether the chain leaves entries that steps copy from the root to ``next`` as the caller passed them."""
-        keys = set(self.layout.handed_on)
+        keys = set(self.layout.copied_to_next)
         return not keys or all(
             hook.does_nothing
             or hook.only_inverts
             or (
                 hook.rows is not None
                 and keys.isdisjoint((*hook.rows.writes, *hook.rows.casts))
-                and keys.intersection(hook.rows.carried) <= set(hook.passed_through)
+                and keys.intersection(hook.rows.root_inputs) <= set(hook.passed_through)
             )
             for hook in self.hooks
         )
@@ -205,15 +205,15 @@ class RowPlan:
         return self.reads_root or any(
             key in before and before[key].place in base
             for hook, before in zip(self.hooks, self.values, strict=False)
-            for key in (hook.rows.carried if hook.rows is not None else ())
+            for key in (hook.rows.root_inputs if hook.rows is not None else ())
         )
 
-    def carried_before(self, i: int) -> list[Key]:
+    def root_inputs_before(self, i: int) -> list[Key]:
         """Return the entries of the root that a step with the first ``i`` transforms reads."""
         if self.reads_root_before(i):
             return [key for key, value in self.values[i].items() if value.in_root]
-        of_transforms = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.carried]
-        return list(dict.fromkeys([*self.base_carried, *of_transforms]))
+        of_transforms = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.root_inputs]
+        return list(dict.fromkeys([*self.base_root_inputs, *of_transforms]))
 
     def reads_root_before(self, i: int) -> bool:
         """Whether a step with the first ``i`` transforms may read any entry of the root."""
@@ -241,11 +241,11 @@ class RowPlan:
             behind = zip(self.hooks[i:], takes_rows[i:], strict=True)
             if hook.reads_all and takes_rows[i] and any(hooks.inverse_pairs and not rows for hooks, rows in behind):
                 return f"{type(part).__name__} reads the root, which later inverses change row by row."
-        for key in self.base_carried:
+        for key in self.base_root_inputs:
             if final.get(key) is not self.values[0][key]:
                 return f"a transform changes {key!r}, which the environment reads from the data."
         for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
-            for key in hook.rows.carried if hook.rows is not None else ():
+            for key in hook.rows.root_inputs if hook.rows is not None else ():
                 value = self.values[i + 1].get(key)
                 if value is None or final.get(key) is not value:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
@@ -288,7 +288,7 @@ def plan_rows(
         hooks = link.hooks
         if of_batch and (hooks.rows is None or hooks.passed_through) and not hooks.does_nothing:
             return None, f"{type(link.part).__name__} is not written for rows of a batch."
-        problem = row_problem(link)
+        problem = no_row_writer_reason(link)
         if problem is not None:
             return None, problem
         taken.append(link)
@@ -297,7 +297,7 @@ def plan_rows(
     return (plan, None) if problem is None else (None, problem)
 
 
-def row_problem(link: Link) -> str | None:
+def no_row_writer_reason(link: Link) -> str | None:
     """Say why a transform cannot run on rows of arrays, or return None."""
     part, hook, specs, after = link.part, link.hooks, link.before, link.after
     name = type(part).__name__

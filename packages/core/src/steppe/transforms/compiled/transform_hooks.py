@@ -138,15 +138,15 @@ class InnerWriter(NamedTuple):
         writer: the bound writer.
         parts: the transform of each row; a single one if it serves all rows.
         n: number of rows.
-        carried: arrays ``[n, *shape]`` of the root and of ``next``, for each entry of the root that the writer reads.
-            Empty unless the transform declares ``steps_again``.
+        root_inputs: arrays ``[n, *shape]`` of the root and of ``next``, for each entry of the root that the writer
+            reads. Empty unless the transform declares ``steps_again``.
         following: arrays ``[n, *shape]`` of ``next`` that the writer writes, by key.
     """
 
     writer: BoundWriter
     parts: list[Transform]
     n: int
-    carried: list[tuple[Array, Array]]
+    root_inputs: list[tuple[Array, Array]]
     following: dict[Key, Array]
 
 
@@ -162,7 +162,7 @@ class RowHooks:
             transform adds. It returns two functions, or None for either: the first runs after each step, writes entries
             of ``next`` (done entries too) and returns whether it has ended a row; the second receives the rows that
             were reset and writes entries of the root. The arrays stay the same at each step.
-        carried: entries of the root that the first function reads. They are states of the transform.
+        root_inputs: entries of the root that the first function reads. They are states of the transform.
         reads: entries of ``next`` that it reads.
         writes: entries of ``next`` that the environment before the transform has, and that it overwrites.
         casts: entries whose dtype the transform changes. numpy casts them as they are written, without a function.
@@ -175,7 +175,7 @@ class RowHooks:
     """
 
     bind: Bind | None = None
-    carried: Iterable[Key] = ()
+    root_inputs: Iterable[Key] = ()
     reads: Iterable[Key] = ()
     writes: Iterable[Key] = ()
     casts: Iterable[Key] = ()
