@@ -205,16 +205,16 @@ class Collector(BatchLoop):
         post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
         **others: Any,
     ) -> None:
-        given, name = dict(locals()), type(self).__name__
+        settings, name = dict(locals()), type(self).__name__
         vars(self).update(arguments.take_others(name, others, _defaults()))
         makers = self._makers(create_env_fn, num_workers)
-        _check_backend(name, given, self.schedule, makers)
+        _check_backend(name, settings, self.schedule, makers)
         self.cat_results = "stack" if cat_results is None else cat_results
-        given["device"] = device = devices if device is None else device
+        settings["device"] = device = devices if device is None else device
         default = None if makers is not None or device is None else device
         stored = storing_device if storing_device is not None else default
         self.storing_device = None if stored is None else torch.device(stored)
-        arguments.check_output(name, given)
+        arguments.check_output(name, settings)
         if seed is not None and seeds is not None:
             raise TypeError(f"{name}: give seed= or seeds=, not both.")
         if not isinstance(seeds, Sequence):
@@ -250,9 +250,9 @@ class Collector(BatchLoop):
         self.backend: CollectorBackend
         if makers is None:
             acts = arguments.policy_of(policy, policy_factory)
-            self.backend = LocalBackend(self, create_env_fn, acts, given)
+            self.backend = LocalBackend(self, create_env_fn, acts, settings)
         else:
-            self.backend = (self.schedule or Lockstep)(self, makers, given)
+            self.backend = (self.schedule or Lockstep)(self, makers, settings)
         try:
             frames = self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
             if self.backend.iterates:
@@ -506,7 +506,7 @@ class Collector(BatchLoop):
             self.backend.check_open()
             if self._requests is not None:
                 self._requests.look()  # the error of a worker in a running job is raised here too
-        given = arguments.weights_given(
+        new_weights = arguments.weights_given(
             f"{type(self).__name__}.update_policy_weights_",
             policy_or_weights,
             {
@@ -515,7 +515,7 @@ class Collector(BatchLoop):
                 **unknown,
             },
         )
-        self.backend.update_weights(given, attributes)
+        self.backend.update_weights(new_weights, attributes)
 
     # -- state ----------------------------------------------------------------------------------------------------
 

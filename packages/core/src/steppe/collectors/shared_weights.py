@@ -98,14 +98,14 @@ def values_for(fields: list[Field], weights: NewWeights) -> list[torch.Tensor | 
     prefix = _prefix(fields, names, state)
     values: list[torch.Tensor | None] = []
     for field in fields:
-        own = [name[len(prefix) :] for name in (field.name, *field.others) if name.startswith(prefix)]
-        value = next((state[name] for name in own if name in state), None)
+        names_in_module = [name[len(prefix) :] for name in (field.name, *field.others) if name.startswith(prefix)]
+        value = next((state[name] for name in names_in_module if name in state), None)
         if value is not None and tuple(value.shape) != field.shape:
             raise PolicyError(
                 f"These weights do not fit the policy: {field.name!r} has shape {field.shape}, found "
                 f"{tuple(value.shape)}."
             )
-        if value is None and whole and own:
+        if value is None and whole and names_in_module:
             raise PolicyError(f"These weights do not fit the policy: they lack {field.name!r}, found {sorted(names)}.")
         values.append(value)
     return values

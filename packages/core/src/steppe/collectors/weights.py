@@ -154,11 +154,11 @@ class Weights:
         has_state_dict = isinstance(weights, (nn.Module, Mapping)) and not isinstance(weights, TensorDictBase)
         if isinstance(target, nn.Module) and has_state_dict:
             state = weights.state_dict() if isinstance(weights, nn.Module) else weights
-            own, known = target.state_dict(), {name for field in fields for name in (field.name, *field.others)}
-            if not own.keys().isdisjoint(state):
+            own_state, known = target.state_dict(), {name for field in fields for name in (field.name, *field.others)}
+            if not own_state.keys().isdisjoint(state):
                 # load_state_dict also restores the extra state of modules and runs their hooks. Tensors that are in no
                 # state dict (buffers that are not persistent, tensors outside of modules) are left to write_into.
-                entries = {name: value for name, value in state.items() if name in own or name not in known}
+                entries = {name: value for name, value in state.items() if name in own_state or name not in known}
                 self._load(entries, strict=True)
         write_into(target, fields, values)
 

@@ -96,11 +96,11 @@ class TransformedRows(RowWriter):
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Return a writer of these rows."""
         memory = Memory(rows, self._base_arrays)
-        own = self.base.own_rows
+        rows_of_base = self.base.own_rows
         everything = range(len(self.plans[0].parts))
-        if own is not None:
-            chains = _Chains(self.plans, memory, own, progress, copies=self._copies(own, memory))
-            return chains.around(self.base.bind(own, progress), everything)
+        if rows_of_base is not None:
+            chains = _Chains(self.plans, memory, rows_of_base, progress, copies=self._copies(rows_of_base, memory))
+            return chains.around(self.base.bind(rows_of_base, progress), everything)
         if type(self.base) is EnvRows and len(self.plans) == self.n > 1:
             end, size = part_in_blocks(self.plans)
             blocks = blocks_of(self.n, size)
