@@ -165,15 +165,21 @@ class FrameWriter:
         Raises:
             SpecError: its entries or shapes differ from those of the first step.
         """
-        keys = self.root_keys
-        views, level = self.step_views(step)[: len(keys)], entries(root) if type(root) is TensorDict else root
-        values: list[Any] = [level.get(key) for key in keys]
-        for target, source in zip(views, values, strict=True):
-            if source is None or target.shape != source.shape:
+        keys, level = self.root_keys, entries(root) if type(root) is TensorDict else root
+        views: list[torch.Tensor] = []
+        values: list[Any] = []
+        for key, view in zip(keys, self.step_views(step), strict=False):
+            value = level.get(key)
+            if value is view:
+                continue  # the root has the memory of this step
+            if value is None or view.shape != value.shape:
                 raise self._changed(root, keys)
+            views.append(view)
+            values.append(value)
         if len(level.keys()) != len(keys) and {key for key, _ in _leaves(root, self._declared)} != set(keys):
             raise self._changed(root, keys)
-        _copy(views, values)
+        if values:
+            _copy(views, values)
 
     def step_views(self, step: int) -> list[torch.Tensor]:
         """Return views of the memory of one step, in the order of ``root_keys`` and ``next_keys``."""
