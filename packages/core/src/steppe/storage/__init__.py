@@ -16,7 +16,7 @@ from steppe.storage.build import (
     shallow_copy,
 )
 from steppe.storage.few_rows import clear_rows, copy_rows
-from steppe.storage.large_arrays import LARGE, large_array, large_clone
+from steppe.storage.large_arrays import LARGE, large_array, large_clone, large_tensor
 from steppe.storage.layout import Field, Layout, split_loose, storage_problem
 from steppe.storage.set_array import TOLIST_LIMIT, set_array
 from steppe.storage.storage import Kind, Storage, StorageHandle
@@ -40,6 +40,7 @@ __all__ = [
     "has_plain_call",
     "large_array",
     "large_clone",
+    "large_tensor",
     "level_at",
     "name_dims",
     "parts_of",

@@ -1,4 +1,4 @@
-"""large_array, large_clone: large arrays and copies of data that reuse the memory of earlier ones.
+"""large_array, large_tensor, large_clone: large arrays, tensors and copies that reuse the memory of earlier ones.
 
 The operating system fills new pages with zeros. That takes longer than writing data to them, and most of the time of a
 rollout of images. So when the last view of a large array is gone, its memory is kept for the next array of similar
@@ -18,7 +18,7 @@ from tensordict import TensorDictBase
 
 from steppe.specs import torch_to_numpy_dtype_dict
 
-__all__ = ["LARGE", "large_array", "large_clone"]
+__all__ = ["LARGE", "large_array", "large_clone", "large_tensor"]
 
 #: Smallest size in bytes. The allocator itself reuses the memory of smaller arrays.
 LARGE = 4 << 20
@@ -45,6 +45,19 @@ def large_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return memory[:nbytes].view(dtype).reshape(shape)
 
 
+def large_tensor(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor | None:
+    """Return an uninitialized tensor of memory from ``large_array``; None if it would not be large, or not on the host.
+
+    Args:
+        shape: its shape.
+        like: a tensor of its dtype and device.
+    """
+    dtype = torch_to_numpy_dtype_dict.get(like.dtype)
+    if math.prod(shape) * like.element_size() < LARGE or not like.is_cpu or dtype is None:
+        return None
+    return torch.from_numpy(large_array(shape, dtype))
+
+
 def large_clone(data: TensorDictBase) -> TensorDictBase:
     """Return a copy of data, like ``clone``; large entries on the host are copied to memory from ``large_array``."""
     copy = data.apply(_cloned)
@@ -53,10 +66,8 @@ def large_clone(data: TensorDictBase) -> TensorDictBase:
 
 
 def _cloned(value: torch.Tensor) -> torch.Tensor:
-    dtype = torch_to_numpy_dtype_dict.get(value.dtype)
-    if value.numel() * value.element_size() < LARGE or not value.is_cpu or dtype is None or value.requires_grad:
-        return value.clone()
-    return torch.from_numpy(large_array(tuple(value.shape), dtype)).copy_(value)
+    room = None if value.requires_grad else large_tensor(value.shape, value)
+    return value.clone() if room is None else room.copy_(value)
 
 
 # The garbage collector may call these functions at any point, so a lock could deadlock. Instead, each line leaves the

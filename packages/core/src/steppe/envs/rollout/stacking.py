@@ -9,8 +9,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, Ten
 
 from steppe.envs.rollout.copied_frames import Columns, CopiedFrames
 from steppe.errors import NotSupported
-from steppe.specs import torch_to_numpy_dtype_dict
-from steppe.storage import LARGE, build_td, entries, large_array
+from steppe.storage import build_td, entries, large_tensor
 
 __all__ = ["Frames", "stack_frames"]
 
@@ -179,14 +178,10 @@ def _stack_plain(
 def _room(column: list[torch.Tensor], dim: int) -> torch.Tensor | None:
     """Return memory for the steps of a large entry, which later rollouts use again; None to let torch allocate it."""
     head = column[0]
-    if head.numel() * head.element_size() * len(column) < LARGE or head.device.type != "cpu":
+    room = large_tensor((*head.shape[:dim], len(column), *head.shape[dim:]), head)
+    if room is None or (torch.is_grad_enabled() and any(value.requires_grad for value in column)):
         return None
-    wants_graph = torch.is_grad_enabled() and any(value.requires_grad for value in column)
-    dtype = torch_to_numpy_dtype_dict.get(head.dtype)
-    if wants_graph or dtype is None or any(value.dtype is not head.dtype for value in column):
-        return None
-    shape = (*head.shape[:dim], len(column), *head.shape[dim:])
-    return torch.from_numpy(large_array(shape, dtype))
+    return None if any(value.dtype is not head.dtype for value in column) else room
 
 
 def _moved_from_next(
