@@ -66,7 +66,7 @@ class HeldEnv(ArrayCountingEnv):
 
 
 class Thread:
-    """Calls something in another thread; what it returned or raised is its ``result()``."""
+    """Calls a function in another thread; ``result()`` returns its result, or raises its exception."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.outcome: Any = None

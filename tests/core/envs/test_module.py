@@ -57,7 +57,7 @@ def test_a_typo_in_a_batchs_property_is_not_asked_of_its_envs(base):
 
 
 def test_a_wrappers_property_is_not_looked_for_in_the_base():
-    """An error inside a property of a wrapper does not fall back to what it wraps."""
+    """If a property of a wrapper raises an error, the attribute is not looked up on the wrapped environment."""
 
     class Wrapped(TransformedEnv):
         @property

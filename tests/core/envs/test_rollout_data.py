@@ -81,7 +81,7 @@ def test_groups_keep_their_dimensions():
 
 
 def test_a_callback_does_not_change_the_frames_of_a_rollout():
-    """Frames that a callback changes are not those that the rollout returns."""
+    """A callback of a rollout gets copies: its changes are not in the result."""
     env = CountingEnv()
     data = env.rollout(3, callback=lambda env, td: td.set("observation", torch.full((1,), 9.0)))
 

@@ -94,7 +94,7 @@ def test_a_reward_that_is_never_written_is_named():
 
 
 def test_a_byte_equal_to_the_fill_value_counts_as_written():
-    """A byte that equals what was there by chance is not taken for unwritten."""
+    """A written byte that equals the test pattern by chance is not reported as unwritten."""
     check_env_specs(ArrayCountingEnv(300, pixels=(84, 84)), steps=1)
 
 

@@ -80,7 +80,7 @@ def test_none_for_a_listed_name_is_an_error_of_the_plugin(acme):
 
 
 def test_a_wrong_list_of_names_does_not_hide_the_error(acme):
-    """If the plugin's list of names is wrong, the KeyError still says what was asked."""
+    """If the plugin's list of names is wrong, the KeyError still names the requested environment."""
     acme(MAKE.format("{}[name]"), NAMES.format("3"))
 
     assert text_of(KeyError, make_env, "acme:Walk") == "'Walk'"

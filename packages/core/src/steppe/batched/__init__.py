@@ -48,11 +48,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type[Any]:
     from steppe.registry import find_env_class
 
-    try:
-        return find_env_class(name, core=__all__)
-    except AttributeError:
-        pass  # its text names steppe.envs
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return find_env_class(name, core=__all__, module=__name__)

@@ -141,11 +141,10 @@ class BatchedEnv(EnvBase):
 
     @property
     def row_writer(self) -> BatchWriter | None:
-        """The row writer of all environments, which writes their rows in storage; None if there is none.
+        """The row writer of all environments, or None; ``no_row_writer_reason`` then says why.
 
-        ``no_row_writer_reason`` says why there is none.
-
-        Reading it makes the environments, if they are not made yet.
+        It writes the rows in the batch's storage. Reading this attribute makes the environments, if they are not made
+        yet.
         """
         if self.no_row_writer_reason is not None:
             return None

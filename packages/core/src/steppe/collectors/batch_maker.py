@@ -253,7 +253,7 @@ class BatchMaker:
         return None if self._agent is None else self._agent.infos
 
     def _example(self, stored: TensorDictBase) -> TensorDictBase:
-        """Return a batch like those that the caller gets, made of steps with any values."""
+        """Return stored steps, whose values do not matter, in the layout of the batches that the collector yields."""
         ids = torch.zeros(stored.batch_size, dtype=torch.int64, device=CPU)
         version, infos = self._acting.version, self._infos()
         return self._metadata.yielded(stored, ids, self.steps, version, infos, release=lambda batch: batch)

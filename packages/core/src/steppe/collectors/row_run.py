@@ -49,7 +49,7 @@ class RowRun(RowFrames):
         self.steps = env.row_steps or row_steps_of(env.row_writer, env.batch_size)
         super().__init__(self.steps.loop, env.batch_size, type(env).__name__)
         self.frames, self.capacity, self.device = frames, frames.steps, env.device
-        self.memory = frames.td  # this writes to that memory alone: a writer may give it away
+        self.memory = frames.td  # the frame writer may give this memory away, and a new RowRun is needed then
         rows, part = self.rows, self.part
         # Rows that have ended are reset at once, so the done entries of a root are False, unless the environment writes
         # them in every step.

@@ -111,9 +111,9 @@ def list_env_classes() -> list[str]:
     return current().providers.names("env class")
 
 
-def find_env_class(name: str, *, core: Iterable[str] = ()) -> type[Any]:
+def find_env_class(name: str, *, core: Iterable[str] = (), module: str | None = None) -> type[Any]:
     """Load a class of environments of an installed package, for ``steppe.envs``; see `Registry.find_class`."""
-    return current().find_class("env class", name, core=core)
+    return current().find_class("env class", name, core=core, module=module)
 
 
 def list_transforms() -> list[str]:

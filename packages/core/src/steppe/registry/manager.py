@@ -271,13 +271,14 @@ class Registry:
 
     # Transforms, loggers and commands
 
-    def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = ()) -> type[Any]:
+    def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> type[Any]:
         """Import a class that an installed package provides: of an environment, transform, collector or logger.
 
         Args:
             kind: ``"env class"``, ``"transform"``, ``"collector"`` or ``"logger"``.
             name: name of the class; of a logger also the part before ``Logger``, in any case: ``"csv"``.
             core: the names of the core's own classes, for suggestions.
+            module: the module in which the name was looked up, for errors; by default that of the kind.
 
         Raises:
             EnvClassNotFound, TransformNotFound, CollectorNotFound, LoggerNotFound: a first-party package has it and is
@@ -288,8 +289,8 @@ class Registry:
             PluginError: its package cannot be used.
         """
         known = [*self.providers.found()[kind], *self._table.of(kind)]
-        module = "envs" if kind == "env class" else f"{kind}s"
-        unknown = f"module 'steppe.{module}' has no attribute {name!r}"
+        module = module or ("steppe.envs" if kind == "env class" else f"steppe.{kind}s")
+        unknown = f"module {module!r} has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(unknown)
         record = self._find(kind, _full_name(name, known) if kind == "logger" else name, requested=name)

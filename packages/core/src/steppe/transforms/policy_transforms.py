@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -39,15 +39,15 @@ def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
     for part in policy.modules():
         make = getattr(part, "make_tensordict_primer", None)
         if callable(make):
-            for primer, specs in _primers_in(make()):
-                new = set(specs.keys(include_nested=True, leaves_only=True)) - known
+            for primer in _primers_in(make()):
+                new = set(primer.primers.keys(include_nested=True, leaves_only=True)) - known
                 if new:
                     known |= new
                     transforms.append(primer)
     return transforms
 
 
-def adopted(transform: Any) -> list[Transform] | None:
+def adopted(transform: Any) -> list[TensorDictPrimer] | None:
     """Convert a primer of TorchRL, or each of a Compose; return None for an object that is no transform of TorchRL.
 
     Raises:
@@ -64,27 +64,25 @@ def adopted(transform: Any) -> list[Transform] | None:
             raise SpecError(
                 f"This {name} is a class of TorchRL and works in its environments only. Use: from steppe import {name}."
             )
-    return [primer for primer, _ in _primers_in(parts)]
+    return list(_primers_in(parts))
 
 
-def _primers_in(made: Any) -> Iterator[tuple[Transform, Composite]]:
-    """Yield the primers in the result of ``make_tensordict_primer()``, with the specs of their entries.
+def _primers_in(made: Any) -> Iterator[TensorDictPrimer]:
+    """Yield the primers in the result of ``make_tensordict_primer()``.
 
     Args:
         made: transforms of steppe or TorchRL, or None.
     """
-    if isinstance(made, Transform) and hasattr(made, "transforms"):
-        made = made.transforms  # only a Compose has parts
-    if hasattr(made, "primers"):
-        if not isinstance(made, Transform):
-            made = _converted(made)
-        yield made, made.primers
-    elif made is not None and not isinstance(made, Transform):
+    if isinstance(made, TensorDictPrimer):
+        yield made
+    elif hasattr(made, "primers"):
+        yield _converted(made)
+    elif isinstance(made, Iterable):  # a list, or a Compose of either library
         for part in made:
             yield from _primers_in(part)
 
 
-def _converted(primer: Any) -> Transform:
+def _converted(primer: Any) -> TensorDictPrimer:
     """Return a primer of TorchRL as one of steppe."""
     random = getattr(primer, "random", None) or None
     value = None if random else getattr(primer, "default_value", None)
