@@ -21,7 +21,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Rows, Spec, named
-from .composite_entries import CompositeEntries
+from .composite_shape import CompositeShape
 from .dtypes import CPU
 from .keys import as_path, is_key
 from .shapes import ShapeLike
@@ -34,7 +34,7 @@ def entry_key(key: Key, name: str) -> Key:
     return name if key is None else (*((key,) if isinstance(key, str) else key), name)
 
 
-class CompositeData(CompositeEntries):
+class CompositeData(CompositeShape):
     """The part of a Composite that handles TensorDicts."""
 
     _data_cls: type | None = None
