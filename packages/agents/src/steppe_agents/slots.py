@@ -103,7 +103,7 @@ class SlotWriter:
 
     Args:
         slots: the slots of all workers.
-        own: the numbers of this worker's slots, at least one for each of its lanes.
+        rows: the numbers of this worker's slots, at least one for each of its lanes.
         send: sends full slots to the caller.
         pause: waits for a short time; returns True if the caller cancels the request.
     """

@@ -37,7 +37,7 @@ class LocalBackend(CollectorBackend):
         collector: the collector that this is for.
         create_env_fn: makes the environment; or an environment.
         policy: the policy; None for random actions.
-        given: the arguments of the collector.
+        settings: the arguments of the collector.
 
     Attributes:
         env: the environment; ``shutdown`` closes it.

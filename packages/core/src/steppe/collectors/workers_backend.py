@@ -53,7 +53,7 @@ class WorkersBackend(CollectorBackend):
     Args:
         collector: the collector that this is for.
         makers: what makes the environment of each worker.
-        given: the arguments of the collector.
+        settings: the arguments of the collector.
 
     Attributes:
         slot_len, num_slots: the arguments of the collector for the shared memory of requests.
@@ -169,6 +169,7 @@ class WorkersBackend(CollectorBackend):
         self.seed_workers([next_seed(each) for each in seeds])
 
     def seed_workers(self, seeds: Sequence[int]) -> None:
+        self.check_open()
         n = self.worker_group.n
         if len(seeds) != n:
             raise SpecError(f"{n} workers need {n} seeds, found {len(seeds)}.")
@@ -217,6 +218,7 @@ class WorkersBackend(CollectorBackend):
         return {f"worker{worker}": state for worker, state in enumerate(self.worker_group.call_all("state_dict"))}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
+        self.check_open()
         n = self.worker_group.n
         names = [f"worker{worker}" for worker in range(n)]
         state_names = sorted(key for key in state_dict if key.startswith("worker"))
