@@ -178,9 +178,10 @@ class StepCounter(PlannedTransform):
             before, count = root[key], following[key]
             flat = count.reshape(-1)  # a view, because each row is contiguous
             flags = [following[name] for name in names]
+            add, one = np.add, np.ones((), count.dtype)  # numpy takes longer to add a number of Python
 
             def step() -> bool:
-                np.add(before, 1, out=count)
+                add(before, one, count)
                 if limit is None:
                     return False
                 if adds_flag:

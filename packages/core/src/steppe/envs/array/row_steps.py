@@ -56,8 +56,10 @@ class RowSteps:
         part = self.part = (...,) if batch_size else (0, ...)
         written = [key for key, _, _ in layout.written if key not in layout.copied_to_next]
         self._next = [(key, rows.next[key][part]) for key in (*written, *done)]
-        # Methods looked up once: a step copies all of these.
-        self._copies = [(key, array.copy) for key, array in self._next]
+        # Methods looked up once: a step copies all of these. The arrays of what the next step reads are kept.
+        self._kept_copies = [(key, array.copy) for key, array in self._next if key in layout.root_inputs]
+        self._copies = [(key, array.copy) for key, array in self._next if key not in layout.root_inputs]
+        self._kept: dict[Key, tuple[torch.Tensor | None, Any]] = dict.fromkeys(layout.root_inputs, (None, None))
         self._root = [(key, rows.root[key][part]) for key in (*(key for key, _, _ in layout.observations), *done)]
         # A row that was reset has not ended, unless the environment sets its done entries in every step.
         self._begun = [
@@ -190,12 +192,20 @@ class RowSteps:
                 value = find(key, None)
                 if value is None:
                     raise self._missing_root_input(key, tensordict)
-                set_array(array, tensor, value)
+                kept, memory = self._kept[key]
+                if value is kept:  # its own memory, changed or not: numpy copies a few numbers faster than torch
+                    array[...] = memory
+                else:
+                    set_array(array, tensor, value)
         return actions, self._read_copied(tensordict) if self._copied_to_next else None
 
     def _outputs(self, passed: dict[Key, torch.Tensor] | None) -> dict[Any, Any]:
         """Return the entries of ``next`` in new memory."""
         data = {key: _from_numpy(copy()) for key, copy in self._copies}
+        for key, copy in self._kept_copies:
+            memory = copy()
+            data[key] = value = _from_numpy(memory)
+            self._kept[key] = value, memory
         if passed is not None:
             data.update(passed)
         return data

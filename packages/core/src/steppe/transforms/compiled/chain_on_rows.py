@@ -96,40 +96,19 @@ class TransformedRows(RowWriter):
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Return a writer of these rows."""
         memory = Memory(rows, self._base_arrays)
-        rows_of_base = self.base.own_rows
         everything = range(len(self.plans[0].parts))
-        if rows_of_base is not None:
-            chains = _Chains(self.plans, memory, rows_of_base, progress, copies=self._copies(rows_of_base, memory))
-            return chains.around(self.base.bind(rows_of_base, progress), everything)
         if type(self.base) is EnvRows and len(self.plans) == self.n > 1:
             end, size = part_in_blocks(self.plans)
             blocks = blocks_of(self.n, size)
             if len(blocks) > 1:
                 return self._in_blocks(self.base, blocks, end, memory, progress)
-        base_rows = self._base_rows(memory)
-        return _Chains(self.plans, memory, base_rows, progress).around(self.base.bind(base_rows, progress), everything)
-
-    def _copies(self, base_rows: Rows, memory: Memory) -> Stage | None:
-        """Return a stage that copies entries from the memory of the base, because transforms overwrite them."""
-        plan = self.plans[0]
-        over = {key: value for key, value in plan.values[0].items() if value in plan.written_over}
-        # Done entries are False in a root that was reset, unless the base writes them in every step.
-        flags = () if self.base.layout.flags_every_step else DONE_NAMES
-        at_root = [
-            (memory.root(over[key]), base_rows.root[key]) for key in over if over[key].in_root and key not in flags
-        ]
-        after = [(memory.next(value), base_rows.next[key]) for key, value in over.items()]
-
-        def step(at: Sequence[int] | None) -> bool:
-            for copy, original in after:
-                copy[...] = original
-            return False
-
-        def reset(at: Sequence[int]) -> None:
-            for copy, original in at_root:
-                copy_rows(copy, original, at)
-
-        return Stage(step, reset, written=[copy for copy, _ in after]) if over else None
+        base_rows, own = self._base_rows(memory), self.base.own_rows
+        first = self.base.bind(base_rows if own is None else own, progress)
+        over = self.plans[0].written_over
+        if own is not None and over:
+            keys = [key for key, value in self.plans[0].values[0].items() if value in over]
+            first = _CopiedBase(first, own, base_rows, keys)
+        return _Chains(self.plans, memory, base_rows, progress).around(first, everything)
 
     def _in_blocks(
         self, base: EnvRows, blocks: list[slice], end: int, memory: Memory, progress: Progress
@@ -186,7 +165,6 @@ class _Chains:
         base_rows: the rows that the writer before the transforms writes.
         progress: notes the row at work.
         plan: the plan whose values have the memory. Default: the first chain.
-        copies: a stage to run before the first transform.
     """
 
     def __init__(
@@ -197,9 +175,8 @@ class _Chains:
         progress: Progress,
         *,
         plan: RowPlan | None = None,
-        copies: Stage | None = None,
     ) -> None:
-        self.plans, self.plan, self.memory, self.copies = plans, plan or plans[0], memory, copies
+        self.plans, self.plan, self.memory = plans, plan or plans[0], memory
         self.rows, self.base_rows, self.progress = memory.rows, base_rows, progress
 
     def around(self, base: BoundWriter, part: range) -> BoundWriter:
@@ -213,8 +190,7 @@ class _Chains:
         return self._joined(bound, range(first, part.stop))
 
     def _joined(self, inner: BoundWriter, part: range) -> BoundWriter:
-        stages = [] if self.copies is None or part.start else [("the copies of the batch", self.copies)]
-        stages += [(f"the transform {type(self.plan.parts[i]).__name__}", self._stage(i)) for i in part]
+        stages = [(f"the transform {type(self.plan.parts[i]).__name__}", self._stage(i)) for i in part]
         stages = [(name, stage) for name, stage in stages if stage.step or stage.reset]
         return _BoundChain(inner, self, part, stages) if stages else inner
 
@@ -240,6 +216,56 @@ class _Chains:
             [(memory.root(values[key]), memory.next(values[key])) for key in root_inputs],
             {key: memory.next(value) for key, value in values.items()},
         )
+
+
+class _CopiedBase(BoundWriter):
+    """A bound writer of a base that writes its own rows: copies the entries that transforms overwrite.
+
+    Args:
+        inner: writes the base's own rows.
+        own: these rows.
+        rows: the rows that the transforms read and write.
+        keys: the entries that are not in the memory of ``own`` there.
+    """
+
+    def __init__(self, inner: BoundWriter, own: Rows, rows: Rows, keys: Sequence[Key]) -> None:
+        self.inner, self.rows, self.resets_in_step = inner, rows, inner.resets_in_step
+        # Done entries that the base does not write in every step are False, except in ``next`` of rows that have ended.
+        flags = [] if own.layout.flags_every_step else [key for key in keys if key in DONE_NAMES]
+        others = [key for key in keys if key not in flags]
+        self._flags = [(rows.next[key], own.next[key]) for key in flags]
+        self._root_flags = [rows.root[key] for key in flags]
+        self._others = [(rows.next[key], own.next[key]) for key in others]
+        self._root = [(rows.root[key], own.root[key]) for key in others if key in rows.root]
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        return self._copied(self.inner.step(actions, at), at)
+
+    def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
+        ended = self._copied(self.inner.step_and_reset(actions, env_info), None)
+        if ended:
+            self._copy_root([row for row, _, _ in ended])
+        return ended
+
+    def _copied(self, ended: Ended, at: Sequence[int] | None) -> Ended:
+        some: Any = slice(None) if at is None else at
+        for array, original in self._others:
+            array[some] = original[some]
+        if ended or self.rows.done_dirty:
+            for array, original in self._flags:
+                array[some] = original[some]
+            self.rows.done_dirty = bool(ended) or at is not None
+        return ended
+
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
+        self.inner.reset(at, env_info)
+        self._copy_root(at)
+
+    def _copy_root(self, at: Sequence[int]) -> None:
+        for array, original in self._root:
+            copy_rows(array, original, at)
+        for array in self._root_flags:
+            clear_rows(array, at)
 
 
 class _BoundChain(BoundWriter):
@@ -279,7 +305,8 @@ class _BoundChain(BoundWriter):
         self._written = [array for _, stage in stages for array in stage.written]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        self._pass_done_dirty()
+        if self.rows.done_dirty:
+            self._pass_done_dirty()
         kept = None if at is None else [array.copy() for array in self._written]
         ended = self.inner.step(actions, at)
         more = self._transform(at)
@@ -296,7 +323,8 @@ class _BoundChain(BoundWriter):
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
         if not self.resets_in_step:
             return super().step_and_reset(actions, env_info)
-        self._pass_done_dirty()
+        if self.rows.done_dirty:
+            self._pass_done_dirty()
         ended = self.inner.step_and_reset(actions, env_info)
         if self._transform(None) and self._may_end:
             self.base_rows.done_dirty = True
@@ -314,10 +342,9 @@ class _BoundChain(BoundWriter):
         self._begin(at)
 
     def _pass_done_dirty(self) -> None:
-        """If a done entry was set behind this chain, let the innermost writer know, which clears it."""
-        if self.rows.done_dirty:
-            self.rows.done_dirty = False
-            self.base_rows.done_dirty = True
+        """Let the innermost writer know that a done entry was set behind this chain: it clears the entry."""
+        self.rows.done_dirty = False
+        self.base_rows.done_dirty = True
 
     def _transform(self, at: Sequence[int] | None) -> bool:
         """Transform ``next`` of some rows (None: all); return whether a transform may have ended a row."""
