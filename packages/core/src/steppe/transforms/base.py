@@ -14,7 +14,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
 from steppe.storage import find_entry
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
-from steppe.transforms.overrides import Overrides, changed_specs
+from steppe.transforms.overrides import Overrides
 from steppe.transforms.placed import Placed
 from steppe.transforms.spec_decorators import changed_spec, map_leaves
 from steppe.transforms.tolerance import Tolerance
@@ -333,16 +333,7 @@ class Transform(Placed):
         Args:
             specs: specs of the environment with the transforms before this one, locked. Change a ``copy()``.
         """
-        output = self._written_behind("transform_output_spec", specs.output, OUTPUT_KINDS)
-        inputs = self._written_behind("transform_input_spec", specs.input, INPUT_KINDS)
-        return changed_specs(self, specs, output, inputs)
-
-    def _written_behind(self, method: str, packed: Composite, kinds: tuple[str, ...]) -> Composite:
-        """Change packed specs by the methods that the class overrides: the others may follow from transform_specs."""
-        if self._writes(method):
-            changed: Composite = getattr(self, method)(packed)
-            return changed
-        return self._each_kind_behind(packed, [kind for kind in kinds if self._writes(f"transform_{kind}_spec")])
+        return self._overrides.by_methods(specs, specs, Transform)
 
     def memory_spec(self, specs: EnvSpecs) -> Composite | None:
         """Return the specs of private values that the transform keeps from step to step.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steppe.errors import SpecError
@@ -14,7 +13,7 @@ from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, pair_hoo
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform
 
-__all__ = ["Overrides", "changed_specs"]
+__all__ = ["Overrides"]
 
 #: The methods that replace a part of ``hooks`` if a subclass overrides them.
 _METHODS = (
@@ -148,26 +147,26 @@ class Overrides:
         return owner is not self._base and not any(self.has(name, owner) for name in _SPEC_METHODS)
 
     def _specs(self, specs: EnvSpecs) -> EnvSpecs:
-        transform, owner = self._transform, self.owner_of("transform_specs")
-        if owner is self._base or self.has_specs_at_once:
-            return transform.transform_specs(specs)
-        output, inputs = transform.transform_output_spec, transform.transform_input_spec
-        if not self.has("transform_output_spec", owner):
-            output = partial(self._base.transform_output_spec, transform)
-        if not self.has("transform_input_spec", owner):
-            inputs = partial(self._base.transform_input_spec, transform)
-        return changed_specs(transform, specs, output(specs.output), inputs(specs.input))
+        after = self._transform.transform_specs(specs)
+        owner = self.owner_of("transform_specs")
+        return after if owner is self._base or self.has_specs_at_once else self.by_methods(specs, after, owner)
 
-
-def changed_specs(transform: Transform, specs: EnvSpecs, output: Composite, inputs: Composite) -> EnvSpecs:
-    """Return the specs behind a transform, of the output and input specs that it returned."""
-    kinds: dict[str, Any] = {
-        kind: spec[f"full_{kind}_spec"]
-        for spec, names in ((output, OUTPUT_KINDS), (inputs, INPUT_KINDS))
-        for kind in names
-    }
-    return EnvSpecs(
-        **kinds,
-        batch_size=transform.transform_env_batch_size(specs.batch_size),
-        device=transform.transform_env_device(specs.device),
-    )
+    def by_methods(self, specs: EnvSpecs, after: EnvSpecs, owner: type) -> EnvSpecs:
+        """Return ``after``, with the specs that the methods of subclasses of ``owner`` make of ``specs``."""
+        transform = self._transform
+        kinds: dict[str, Any] = {}
+        for method, packed, names in (
+            ("transform_output_spec", specs.output, OUTPUT_KINDS),
+            ("transform_input_spec", specs.input, INPUT_KINDS),
+        ):
+            if self.has(method, owner):
+                packed = getattr(transform, method)(packed)
+            else:
+                names = tuple(kind for kind in names if self.has(f"transform_{kind}_spec", owner))
+                packed = transform._each_kind_behind(packed, names)
+            kinds.update((kind, packed[f"full_{kind}_spec"]) for kind in names)
+        return after.changed(
+            **kinds,
+            batch_size=transform.transform_env_batch_size(specs.batch_size),
+            device=transform.transform_env_device(specs.device),
+        )
