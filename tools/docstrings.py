@@ -8,7 +8,14 @@ from pathlib import Path
 __all__ = ["core_transforms", "summary"]
 
 #: Of the core's transforms those that others are made from.
-_BASES = {"EntryTransform", "ObservationTransform", "PlannedTransform", "SteppingTransform", "Transform"}
+_BASES = {
+    "EntryTransform",
+    "EnvTransform",
+    "ObservationTransform",
+    "PlannedTransform",
+    "SteppingTransform",
+    "Transform",
+}
 
 
 def summary(sources: Path, target: str) -> str:
@@ -46,7 +53,7 @@ def core_transforms(sources: Path) -> dict[str, str]:
 
 
 def _is_transform(name: str, classes: dict[str, ast.ClassDef]) -> bool:
-    if name == "Transform":
+    if name in _BASES:
         return True
     bases = classes[name].bases if name in classes else []
     return any(isinstance(base, ast.Name) and _is_transform(base.id, classes) for base in bases)

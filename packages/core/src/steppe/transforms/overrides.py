@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from steppe.errors import SpecError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_memory
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, is_memory
 from steppe.storage import shallow_copy
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, pair_hook, set_beside
 
@@ -156,15 +156,15 @@ class Overrides:
         transform = self._transform
         kinds: dict[str, Any] = {}
         for method, packed, names in (
-            ("transform_output_spec", specs.output, OUTPUT_KINDS),
-            ("transform_input_spec", specs.input, INPUT_KINDS),
+            ("transform_output_spec", specs.output, [*OUTPUT_KINDS]),
+            ("transform_input_spec", specs.input, [*INPUT_KINDS]),
         ):
             if self.has(method, owner):
-                packed = getattr(transform, method)(packed)
+                changed = getattr(transform, method)(packed)
             else:
-                names = tuple(kind for kind in names if self.has(f"transform_{kind}_spec", owner))
-                packed = transform._each_kind_behind(packed, names)
-            kinds.update((kind, packed[f"full_{kind}_spec"]) for kind in names)
+                names = [kind for kind in names if self.has(f"transform_{kind}_spec", owner)]
+                changed = transform._each_kind_behind(packed, names)
+            kinds.update((kind, changed[f"full_{kind}_spec"]) for kind in names)
         return after.changed(
             **kinds,
             batch_size=transform.transform_env_batch_size(specs.batch_size),

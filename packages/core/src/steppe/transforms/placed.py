@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from steppe.envs import Module
-from steppe.errors import NotSupported, StateError
+from steppe.errors import StateError
 
 if TYPE_CHECKING:
     from steppe.transforms.transformed_env import TransformedEnv
 
-__all__ = ["Placed", "no_environment", "not_for_data"]
+__all__ = ["Placed"]
 
 
 class Placed(Module):
@@ -102,27 +102,3 @@ class Placed(Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_owner_ref", "_parent")}
-
-
-def no_environment(transform: object, does: str) -> StateError:
-    """Return the error for a transform that belongs to no environment.
-
-    Args:
-        transform: the transform.
-        does: verb of the error, which needs an environment: ``"steps its environment"``.
-    """
-    name = type(transform).__name__
-    return StateError(f"{name} {does}, and belongs to none. Append it to one: env.append_transform({name}(...)).")
-
-
-def not_for_data(transform: object, does: str) -> NotSupported:
-    """Return the error for a transform that is called on data that comes from no environment.
-
-    Args:
-        transform: the transform.
-        does: verb of the error: ``"steps an environment"``.
-    """
-    return NotSupported(
-        f"{type(transform).__name__} {does} and cannot be applied to data that is there already. Append it to the "
-        "environment that collects the data."
-    )

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tensordict import TensorDictBase
 
+from steppe.errors import NotSupported, StateError
 from steppe.transforms.base import Transform
-from steppe.transforms.placed import no_environment, not_for_data
 
-__all__ = ["SteppingTransform"]
+__all__ = ["EnvTransform", "SteppingTransform"]
 
 
-class SteppingTransform(Transform):
-    """Base class of transforms that step their environment, several times in one step or at a reset.
+class EnvTransform(Transform):
+    """Base class of transforms that need an environment, and cannot be called on stored data."""
 
-    A subclass overrides ``_step`` or ``_reset`` and uses ``self.env``. It cannot be called on stored data.
-    """
-
-    needs_all_rows = True
+    #: What it does, with a verb, for errors: ``"steps its environment"``.
+    does: ClassVar[str]
 
     @property
     def env(self) -> Any:
-        """The environment to step: the one with the transforms before this one.
+        """The environment with the transforms before this one.
 
         Raises:
             StateError: the transform belongs to no environment.
         """
         env = self.parent
         if env is None:
-            raise no_environment(self, "steps its environment")
+            name = type(self).__name__
+            raise StateError(
+                f"{name} {self.does}, and belongs to none. Append it to one: env.append_transform({name}(...))."
+            )
         return env
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -38,4 +39,17 @@ class SteppingTransform(Transform):
         Raises:
             NotSupported: always.
         """
-        raise not_for_data(self, "steps an environment")
+        raise NotSupported(
+            f"{type(self).__name__} {self.does} and cannot be applied to data that is there already. Append it to the "
+            "environment that collects the data."
+        )
+
+
+class SteppingTransform(EnvTransform):
+    """Base class of transforms that step their environment, several times in one step or at a reset.
+
+    A subclass overrides ``_step`` or ``_reset`` and uses ``self.env``. It cannot be called on stored data.
+    """
+
+    needs_all_rows = True
+    does = "steps its environment"

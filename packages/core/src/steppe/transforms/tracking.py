@@ -100,10 +100,7 @@ class StepCounter(PlannedTransform):
         """Whether ``max_steps`` is set."""
         return self.max_steps is not None
 
-    @property
-    def only_ends(self) -> bool:  # type: ignore[override]
-        """Whether done entries of the environment stay set: not if ``truncated_key`` replaces one of them."""
-        return self.truncated_key not in ("terminated", "done")
+    only_ends = True
 
     step_count_keys = _keys_by_level(lambda self: self.step_count_key, "the counts")
     truncated_keys = _keys_by_level(lambda self: self.truncated_key, "the entries that are set after ``max_steps``")

@@ -43,7 +43,7 @@ class TransformedSteps(EnvBase):
         """Writer of transformed rows; None if the base or a transform needs TensorDicts."""
         if self.no_row_writer_reason is not None:
             return None
-        writer: RowWriter | None = self.cached("row_writer", lambda: self._join([self]))
+        writer: RowWriter | None = self.cached("row_writer", lambda: TransformedSteps.join_rows([self]))
         return writer
 
     @property
@@ -57,10 +57,6 @@ class TransformedSteps(EnvBase):
     @classmethod
     def join_rows(cls, envs: list[Any]) -> RowWriter | None:
         """Return one writer for the environments of a batch; shared transforms run once for all rows."""
-        return cls._join(envs)
-
-    @staticmethod
-    def _join(envs: list[Any]) -> RowWriter | None:
         if any(env.no_row_writer_reason is not None for env in envs):
             return None
         bases = [env._base for env in envs]

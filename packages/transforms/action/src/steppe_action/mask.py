@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from steppe.errors import NotSupported, SpecError, StateError
+from steppe.errors import SpecError, StateError
 from steppe.specs import Spec
 from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key
 
@@ -150,14 +150,6 @@ class ActionMask(PlannedTransform):
             return step, reset
 
         return RowHooks(bind, reads=[self.mask_key])
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Raise an error: data alone has no action spec.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported("ActionMask works only in an environment. Append it to the one that collects the data.")
 
     def _repr_keys(self) -> tuple[str, ...]:
         return ("action_key", "mask_key")

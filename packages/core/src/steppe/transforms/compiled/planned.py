@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tensordict import TensorDictBase
 
-from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks
-from steppe.transforms.placed import no_environment, not_for_data
+from steppe.transforms.stepping import EnvTransform
 
 __all__ = ["PlannedTransform"]
 
 
-class PlannedTransform(Transform):
+class PlannedTransform(EnvTransform):
     """Base class of transforms that override only ``hooks`` and ``transform_specs``.
 
     Use it if the functions depend on the specs of the environment, such as its levels with done entries. The methods
@@ -21,6 +20,7 @@ class PlannedTransform(Transform):
     writes_done = False
     writes_step = False
     needs_all_rows = False
+    does = "works on the data of an environment"
 
     _bound_hooks: Hooks | None = None
 
@@ -28,10 +28,7 @@ class PlannedTransform(Transform):
     def _bound(self) -> Hooks:
         bound = self._bound_hooks
         if bound is None:
-            parent = self.parent
-            if parent is None:
-                raise no_environment(self, "works on the data of an environment")
-            bound = self._bound_hooks = self.hooks(EnvSpecs.of(parent))
+            bound = self._bound_hooks = self.hooks(EnvSpecs.of(self.env))
         return bound
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -45,14 +42,6 @@ class PlannedTransform(Transform):
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         inverse = self._bound.inverse
         return tensordict if inverse is None else inverse(tensordict)
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Raise an error: the transform needs an environment.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise not_for_data(self, "works on the steps of an environment")
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         raise NotImplementedError(f"{type(self).__name__} does not define hooks(specs).")
