@@ -42,16 +42,18 @@ class Lockstep(WorkersBackend):
             group.interrupt()
         group.wait(everyone)
         self.batch_lost = True
-        whole = group.take_all() if self._cat_results != -1 and threshold == 1.0 else None
-        if whole is not None:
-            # One copy of the data of all workers; flattening it afterwards makes a view.
-            batch = whole if self._collector.return_same_td else large_clone(whole)
-            return batch.flatten(0, 1) if self._cat_results == 0 else batch, self.frames_per_batch
-        batches, steps = group.take(sorted(everyone))
-        frames = sum(steps) * self.env_batch_size.numel()
+        rows, steps = self.env_batch_size.numel(), group.steps(range(group.n))
+        frames = sum(steps) * rows
+        along_time = self._cat_results == -1 or (self._cat_results == 0 and not self.env_batch_size)
+        is_whole = [count * rows for count in steps] == self.frames_per_worker
+        # Batches of several rows cannot be joined along time without a copy.
+        if (is_whole or not along_time) and not (along_time and self.env_batch_size):
+            batch = group.take_all()
+            if batch is not None:
+                return batch if self._cat_results == "stack" else batch.flatten(0, 1), frames
+        batches = group.take(range(group.n))
         if self._cat_results == "stack":
             return stack_frames(batches, 0), frames
-        along_time = self._cat_results == -1 or not self.env_batch_size
         if along_time:
             batches = [batch[..., :count] for batch, count in zip(batches, steps, strict=True)]
         return _joined(batches, -1 if along_time else 0), frames
@@ -75,8 +77,8 @@ class Continuous(WorkersBackend):
         worker = min(ready, key=lambda each: (each - self._next_worker) % group.n)
         self._next_worker = worker + 1
         self.batch_lost = True
-        (batch,), (steps,) = group.take([worker])
-        batch = large_clone(batch)
+        (steps,) = group.steps([worker])
+        batch = group.take_one(worker)
         self._update_if_asked()
         self._begin([worker])
         return batch, steps * self.env_batch_size.numel()

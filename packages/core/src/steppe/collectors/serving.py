@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 
@@ -51,8 +52,9 @@ class WorkerLink(Service):
         self.backend = backend
         self.n_workers = 1
         self.weights: SharedWeights | None = None
-        #: The row of this worker in the shared memory for batches; None before there is any.
-        self._row: dict[Key, torch.Tensor] | None = None
+        #: The row of this worker in each block of the shared memory for batches; empty before there is any.
+        self._rows: list[tuple[dict[Key, torch.Tensor], dict[Key, np.ndarray]]] = []
+        self._block = 0
         self._requests_served: Any = None
 
     def report(self) -> Report:
@@ -90,9 +92,16 @@ class WorkerLink(Service):
             self._of_requests().take(message[1], fds)
             return
         _, spec, rows, nbytes = message
-        storage, row = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0])), self.worker.index
-        self._row = {key: tensor[row] for key, tensor in storage.tensors.items()}
-        self.backend.batches.keep_batches_in(self._row, {key: array[row] for key, array in storage.arrays.items()})
+        storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
+        for at in ((block, self.worker.index) for block in range(rows[0])):
+            tensors = {key: tensor[at] for key, tensor in storage.tensors.items()}
+            self._rows.append((tensors, {key: array[at] for key, array in storage.arrays.items()}))
+        self._write_to(0)
+
+    def _write_to(self, block: int) -> None:
+        """Write the next batch to a block of the shared memory."""
+        self._block = block
+        self.backend.batches.keep_batches_in(*self._rows[block])
 
     def call(self, message: Any) -> Any:
         """Run the method that a message of the caller names, and return its result."""
@@ -132,12 +141,14 @@ class WorkerLink(Service):
         self.take_weights()
         return self.backend.prepare()
 
-    def _batch(self, random: bool) -> tuple[TensorDictBase | None, int]:
-        """Collect a batch; return it, None if it is in shared memory, and how many steps it has."""
+    def _batch(self, random: bool, block: int) -> tuple[TensorDictBase | None, int]:
+        """Collect a batch; return it, None if it is in a block of shared memory, and how many steps it has."""
+        if self._rows and block != self._block:
+            self._write_to(block)
         batch, steps = self._collected(random), self.backend.batches.steps_of_batch
-        if self._row is None or random:
+        if not self._rows or random:
             return batch.clone(), steps
-        for key, target in self._row.items():
+        for key, target in self._rows[block][0].items():
             value = batch.get(key)
             if value.data_ptr() != target.data_ptr():  # most entries are written there step by step
                 target.copy_(value)

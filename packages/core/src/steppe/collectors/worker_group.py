@@ -9,11 +9,11 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
+from steppe.collectors.batch_memory import BatchMemory
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.weights import SourcePolicy
 from steppe.collectors.worker_messages import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
-from steppe.storage import Storage
 from steppe.workers import (
     AFTER_AN_ERROR,
     SHUTDOWN_TIMEOUT,
@@ -46,6 +46,7 @@ class WorkerGroup:
         timeout: seconds that a batch may take; None: no limit.
         start_timeout: seconds that all workers may take to start; None: no limit.
         method: how processes are started, see :class:`~steppe.workers.Pool`.
+        one_block: the caller does not keep batches, see :class:`~steppe.collectors.batch_memory.BatchMemory`.
 
     Attributes:
         reports: the first message of each worker.
@@ -66,13 +67,16 @@ class WorkerGroup:
         timeout: float | None = None,
         start_timeout: float | None = None,
         method: str | None = None,
+        one_block: bool = False,
     ) -> None:
-        self._name, self.n, self._timeout = name, len(tasks), timeout
+        self._name, self.n, self._timeout, self._one_block = name, len(tasks), timeout, one_block
         self._stopped: str | None = None
-        self._storage: Storage | None = None
+        self._memory: BatchMemory | None = None
         #: The workers that collect a batch, the batches that were not taken yet, and the workers that run a request.
         self._collecting: set[int] = set()
         self._ready: dict[int, tuple[TensorDictBase | None, int]] = {}
+        #: The block of memory in which each worker writes its batch.
+        self._blocks = [0] * self.n
         self._requested: set[int] = set()
         self.prepared = False
         self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, label="collector")
@@ -178,8 +182,8 @@ class WorkerGroup:
         try:
             specs = self.ask_all("prepare")
             if specs[0] is not None and all(spec == specs[0] for spec in specs):
-                self._storage = Storage(specs[0], (self.n,), kind="shared")
-                handle = self._storage.handle()
+                self._memory = BatchMemory(specs[0], self.n, one_block=self._one_block)
+                handle = self._memory.storage.handle()
                 self.hand(("batches", handle.spec, handle.rows, handle.nbytes), [handle.fd])
             self.prepared = True
         except Exception as error:
@@ -211,8 +215,11 @@ class WorkerGroup:
             self._prepare()
         for worker in set(workers) - self.at_work:
             with uninterrupted():
+                block = 0 if self._memory is None else self._memory.free_block([worker])
+                assert block is not None  # a batch that is kept leaves another block free
+                self._blocks[worker] = block
                 self._flags[worker * PER_WORKER + STOP] = 0
-                self.pool.call(worker, ("batch", random))
+                self.pool.call(worker, ("batch", random, block))
                 self._collecting.add(worker)
 
     def interrupt(self) -> None:
@@ -260,24 +267,41 @@ class WorkerGroup:
                     self._ready[worker] = self.pool.receive(worker)
                     self._collecting.discard(worker)
 
-    def take(self, workers: list[int]) -> tuple[list[TensorDictBase], list[int]]:
-        """Take the finished batches of workers, as views of shared memory that the caller copies, and their steps."""
-        batches, steps = [], []
+    def steps(self, workers: Iterable[int]) -> list[int]:
+        """Return how many steps the finished batch of each of these workers has."""
+        return [self._ready[worker][1] for worker in workers]
+
+    def take(self, workers: Iterable[int]) -> list[TensorDictBase]:
+        """Take the finished batches of workers, which the caller copies before these workers begin another batch."""
+        batches: list[TensorDictBase] = []
         for worker in workers:
-            batch, count = self._ready.pop(worker)
+            batch, _ = self._ready.pop(worker)
             if batch is None:
-                assert self._storage is not None
-                batch = self._storage.td[worker]
+                assert self._memory is not None
+                batch = self._memory.batch(self._blocks[worker], worker)
             batches.append(batch)
-            steps.append(count)
-        return batches, steps
+        return batches
+
+    def take_one(self, worker: int) -> TensorDictBase:
+        """Take the finished batch of a worker, for the caller to keep."""
+        batch, _ = self._ready.pop(worker)
+        if batch is not None:
+            return batch
+        assert self._memory is not None
+        return self._memory.kept_batch(self._blocks[worker], worker)
 
     def take_all(self) -> TensorDictBase | None:
-        """Take all batches as one view of shared memory ``[workers, ...]``; None if they came as messages."""
-        if self._storage is None or any(batch is not None for batch, _ in self._ready.values()):
+        """Take the finished batches of all workers as one, ``[workers, ...]``; None if they are in several places.
+
+        The caller may keep it, unless the memory has ``one_block``.
+        """
+        block = self._blocks[0]
+        if self._memory is None or any(batch is not None for batch, _ in self._ready.values()):
+            return None
+        if any(other != block for other in self._blocks):
             return None
         self._ready.clear()
-        return self._storage.td
+        return self._memory.batch(block, None) if self._one_block else self._memory.kept_batch(block, None)
 
     def begin_anew(self) -> None:
         """Drop the batches that workers collect, and let all workers begin new episodes."""

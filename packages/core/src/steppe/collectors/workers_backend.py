@@ -92,6 +92,7 @@ class WorkersBackend(CollectorBackend):
             timeout=settings["batch_timeout"],
             start_timeout=settings["start_timeout"],
             method=settings["start_method"],
+            one_block=collector.return_same_td,
         )
         try:
             self._read_reports(name, settings)

@@ -124,6 +124,28 @@ class Storage:
         builder = TensorDictBuilder(self.spec, (), device=None)
         return builder({key: tensor[index] for key, tensor in self.tensors.items()})
 
+    def new_views(self, at: tuple[int, ...]) -> tuple[TensorDict, np.ndarray]:
+        """Return some rows of a ``"shared"`` storage as a TensorDict of new views.
+
+        Args:
+            at: the first indices of the rows.
+
+        Returns:
+            The views, batch size ``[*rows[len(at):], *spec.shape]``, and an array that lives as long as they do: a weak
+            reference to it tells when the last of them is gone.
+        """
+        memory = np.frombuffer(self._mapping, np.uint8)
+        outer, rows = self.rows[: len(at)], self.rows[len(at) :]
+        index = int(np.ravel_multi_index(at, outer))
+        tensors = {}
+        with torch.inference_mode(False):
+            for field in self.layout.fields:
+                nbytes = math.prod((*rows, *field.shape)) * field.dtype.itemsize
+                start = field.offset + index * nbytes
+                block = torch.from_numpy(memory[start : start + nbytes])
+                tensors[field.key] = block.view(field.dtype).view((*rows, *field.shape))
+        return TensorDictBuilder(self.spec, rows)(tensors), memory
+
     @property
     def block(self) -> torch.Tensor:
         """All leaves as one ``[nbytes]`` uint8 tensor.

@@ -1,0 +1,96 @@
+"""BatchMemory: shared memory in which workers write their batches, and of which the caller keeps batches."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+
+from tensordict import TensorDict
+
+from steppe.specs import Composite
+from steppe.storage import LARGE, Storage, large_clone
+
+__all__ = ["BatchMemory"]
+
+#: Blocks for large batches: one that the caller works with, one that it gets next, and one that workers write. Pages
+#: that were never written take no memory.
+_BLOCKS = 3
+
+#: How often this process was forked.
+_forks = [0]
+
+
+def _note_fork() -> None:
+    _forks[0] += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_note_fork)
+
+
+class BatchMemory:
+    """Blocks of shared memory, each with a row for each worker.
+
+    The caller gets a large batch without a copy, and workers write to its block again once the last view of the batch
+    is gone. A small batch is copied, which takes less time than new views of the memory. So is a large one if the
+    caller keeps all other blocks.
+
+    Args:
+        spec: the spec of a batch of one worker.
+        n: the number of workers.
+        one_block: every batch overwrites the one before, which the caller therefore does not keep.
+
+    Attributes:
+        storage: the memory ``[blocks, n]``.
+    """
+
+    def __init__(self, spec: Composite, n: int, *, one_block: bool) -> None:
+        self.storage = Storage(spec, (1, n), kind="shared")
+        if not one_block and self.storage.layout.nbytes >= LARGE:
+            self.storage = Storage(spec, (_BLOCKS, n), kind="shared")
+        #: Block and worker of each batch that the caller keeps.
+        self._kept: set[tuple[int, int]] = set()
+
+    def free_block(self, workers: Iterable[int], *, but: int | None = None) -> int | None:
+        """Return the first block in which the caller keeps no batch of these workers; None if there is none.
+
+        Args:
+            workers: their numbers.
+            but: a block that is in use.
+        """
+        numbers = list(workers)
+        for block in range(self.storage.rows[0]):
+            if block != but and self._kept.isdisjoint((block, worker) for worker in numbers):
+                return block
+        return None
+
+    def batch(self, block: int, worker: int | None) -> TensorDict:
+        """Return a batch as views that later batches overwrite.
+
+        Args:
+            block: the block in which it is.
+            worker: whose batch; None for the batches of all workers, ``[n, ...]``.
+        """
+        at = block if worker is None else (block, worker)
+        batch: TensorDict = self.storage.td[at]
+        return batch
+
+    def kept_batch(self, block: int, worker: int | None) -> TensorDict:
+        """Return a batch that the caller may keep; see :meth:`batch` for the arguments."""
+        workers = range(self.storage.rows[1]) if worker is None else (worker,)
+        if self.free_block(workers, but=block) is None:
+            copy = large_clone(self.batch(block, worker))
+            assert isinstance(copy, TensorDict)
+            return copy
+        batch, memory = self.storage.new_views((block,) if worker is None else (block, worker))
+        kept = {(block, number) for number in workers}
+        weakref.finalize(memory, _dropped, self._kept, kept, _forks[0]).atexit = False
+        self._kept |= kept
+        return batch
+
+
+def _dropped(all_kept: set[tuple[int, int]], dropped: set[tuple[int, int]], forks: int) -> None:
+    """Let workers write to the memory of a batch again, unless a process that was forked meanwhile may read it."""
+    if forks == _forks[0]:
+        all_kept -= dropped

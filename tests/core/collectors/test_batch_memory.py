@@ -1,0 +1,127 @@
+"""Large batches of workers, which the caller gets in the memory where the workers have written them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from steppe import ArrayEnv, Collector, Composite, MultiaSyncDataCollector, MultiSyncDataCollector, Unbounded
+from steppe.specs import Categorical
+from steppe_testing import assert_equal_data
+
+#: Steps in the batch of a worker. Two batches of such frames have about 8 MB.
+STEPS = 16
+
+
+class Pictures(ArrayEnv):
+    """Pictures of 256 kB that show the number of the step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_spec = Composite(pixels=Unbounded((64, 1024), dtype=torch.float32))
+        self.action_spec = Categorical(2)
+        self.reward_spec = Unbounded((1,))
+        self.count = 0
+
+    def reset_into(self, out: Any, seed: int | None, env_info: Any) -> None:
+        self.count = 0
+        out["pixels"][...] = 0
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        self.count += 1
+        out["pixels"][...] = self.count
+        out["reward"][...] = 1
+        return self.count == 11, False
+
+
+def lockstep(**kwargs: Any) -> Collector:
+    return MultiSyncDataCollector([Pictures] * 2, frames_per_batch=2 * STEPS, seed=0, **kwargs)
+
+
+def address(batch: Any) -> int:
+    return int(batch["pixels"].data_ptr())
+
+
+def test_batches_that_the_caller_keeps_do_not_change() -> None:
+    with lockstep() as collector:
+        kept = [next(collector) for _ in range(6)]
+        copies = [batch.clone() for batch in kept]
+        for _ in range(3):
+            next(collector)
+    for batch, copy in zip(kept, copies, strict=True):
+        assert_equal_data(batch, copy)
+    assert len({address(batch) for batch in kept}) == 6
+
+
+def test_memory_of_dropped_batches_is_used_again() -> None:
+    with lockstep() as collector:
+        places = {address(next(collector)) for _ in range(8)}
+    assert len(places) <= 3
+
+
+def test_a_view_of_an_entry_keeps_its_memory() -> None:
+    with lockstep() as collector:
+        rows = next(collector)["pixels"][1, :, 0, 0]
+        expected = rows.clone()
+        for _ in range(5):
+            next(collector)
+        assert torch.equal(rows, expected)
+
+
+@pytest.mark.parametrize("cat_results", ["stack", 0, -1])
+def test_kept_and_copied_batches_are_equal(cat_results: Any) -> None:
+    with lockstep(cat_results=cat_results) as collector, lockstep(cat_results=cat_results) as other:
+        kept = []
+        for _ in range(5):
+            batch = next(other)
+            kept.append(next(collector))
+            assert_equal_data(kept[-1], batch)
+
+
+def test_workers_that_go_on_at_once_leave_kept_batches() -> None:
+    with MultiaSyncDataCollector([Pictures] * 2, frames_per_batch=STEPS * 2, seed=0) as collector:
+        kept = [next(collector) for _ in range(8)]
+        copies = [batch.clone() for batch in kept]
+        for _ in range(4):
+            next(collector)
+        for batch, copy in zip(kept, copies, strict=True):
+            assert_equal_data(batch, copy)
+
+
+def test_return_same_td_yields_one_memory() -> None:
+    with lockstep(return_same_td=True) as collector:
+        places = {address(next(collector)) for _ in range(4)}
+    assert len(places) == 1
+
+
+def test_batches_outlive_their_collector() -> None:
+    with lockstep() as collector:
+        batch = next(collector)
+        copy = batch.clone()
+    del collector
+    assert_equal_data(batch, copy)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_memory_that_a_forked_process_may_read_is_not_reused() -> None:
+    with lockstep() as collector:
+        batch = next(collector)
+        place, values = address(batch), np.asarray(batch["pixels"][:, :, 0, 0]).copy()
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                os.close(writer)
+                os.read(reader, 1)  # until the parent has dropped the batch and collected others
+                os._exit(0 if np.array_equal(np.asarray(batch["pixels"][:, :, 0, 0]), values) else 1)
+            finally:
+                os._exit(2)
+        os.close(reader)
+        del batch
+        assert place not in {address(next(collector)) for _ in range(6)}
+        os.close(writer)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
