@@ -109,7 +109,7 @@ class BatchedEnv(EnvBase):
     _backend: Any = None  # of steppe.batched.backends
     _finalizer: weakref.finalize[Any, Any] | None = None
     _rows: BatchRows | None = None  # None if specs differ from row to row: data then travels in messages
-    _loose: LooseEntries | None = None  # entries that storage has no place for; None if there are none
+    _loose: LooseEntries  # entries that storage has no place for
     _messages: Messages
     _layout: BatchLayout
     _on_arrays: bool
@@ -230,8 +230,7 @@ class BatchedEnv(EnvBase):
                     [key for report in backend.reports for key in report.root_inputs or ()] if self._on_arrays else None
                 )
                 self._rows = BatchRows(self, storage, flags, read)
-                loose = LooseEntries(layout.loose, self.num_workers, on_arrays=self._on_arrays)
-                self._loose = loose if any(layout.loose.values()) else None
+                self._loose = LooseEntries(layout.loose, self.num_workers, on_arrays=self._on_arrays)
             self._opened(layout, self._rows)
         except BaseException:
             self._stop()
@@ -256,14 +255,13 @@ class BatchedEnv(EnvBase):
         self.base_state.uses.note()
         loose = self._loose
         try:
-            if loose is not None and loose.inputs and inputs is not None:
-                changed = loose.changed_inputs(inputs, at)
-                if changed:
-                    self._backend.set_loose(changed)
+            changed = loose.changed_inputs(inputs, at) if inputs is not None else {}
+            if changed:
+                self._backend.set_loose(changed)
             n_reset: int = self._backend.run(op, rows)
-            if loose is not None:
+            if loose.next_keys:
                 assert self._rows is not None
-                self._new_roots = loose.update(self._backend.take_loose() if self._rows.flags.loose.any() else {})
+                loose.update(self._backend.take_loose() if self._rows.flags.loose.any() else {})
         except BaseException as error:
             self.after_error(error)
             raise
@@ -311,7 +309,7 @@ class BatchedEnv(EnvBase):
             self._finalizer = None
         if not backend.stopped:
             backend.stop(self._shutdown_timeout if timeout is None else timeout)
-        self._rows = self._loose = None
+        self._rows = None
         self.row_writer_changed()
 
     def close(self, *, raise_if_closed: bool = False) -> None:
@@ -361,9 +359,7 @@ class BatchedEnv(EnvBase):
         if mask is not None and self._layout.masked:
             batch_rows.storage.tensors["_step"].copy_(mask)
         self._run(STEP, rows, tensordict)
-        following = batch_rows.next_out.build(batch_rows.next_out.take())
-        if self._loose is not None:
-            following = self._loose.add_next(following)
+        following = self._loose.add_next(batch_rows.next_out.build(batch_rows.next_out.take()))
         return self._with_written(tensordict, following)
 
     def _with_written(self, tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
@@ -396,11 +392,8 @@ class BatchedEnv(EnvBase):
         batch_rows.write_info(None if tensordict is None else tensordict.get("env_info", None), rows, whole=not masks)
         known = False
         if not self._on_arrays and not select_reset_only and tensordict is not None:
-            loose = self._loose
             known = any(tensordict.get(key, None) is not None for key, _, _ in batch_rows.root_inputs)
-            if known and not (
-                batch_rows.write_root_inputs(tensordict) and (loose is None or loose.is_complete(tensordict))
-            ):
+            if known and not (batch_rows.write_root_inputs(tensordict) and self._loose.is_complete(tensordict)):
                 _, root = self._stacked(RESET, tensordict, rows)
                 return root
         by_masks = self._layout.masked and (known or bool(masks))
@@ -408,8 +401,7 @@ class BatchedEnv(EnvBase):
             batch_rows.write_masks(masks)
         op = RESET_ON_DATA if known else RESET_BY_MASKS if by_masks else RESET
         self._run(op, rows, tensordict if known else None)
-        root = batch_rows.root_out.build(batch_rows.root_out.take())
-        return root if self._loose is None else self._loose.add_root(root)
+        return self._loose.add_root(batch_rows.root_out.build(batch_rows.root_out.take()))
 
     def _reset_arguments(self, each: Any, shared: dict[str, Any]) -> list[dict[str, Any]] | None:
         if each is None:
@@ -435,18 +427,17 @@ class BatchedEnv(EnvBase):
             tensordict.set("next", following)
             return tensordict, root
         loose = self._loose
-        if loose is not None and loose.actions:
+        if loose.actions:
             self.check_action(tensordict)
         batch_rows.write_inputs(tensordict)
         n_reset = self._run(STEP_AND_RESET, None, tensordict)
         flat = batch_rows.next_out.take()
         following = batch_rows.next_out.build(flat)
-        self.put_next(tensordict, following if loose is None else loose.add_next(following))
+        self.put_next(tensordict, loose.add_next(following))
         root = self.step_mdp(tensordict)
         if n_reset:
             root = write_begun(root, batch_rows.root_out.begun(flat, batch_rows.flags.was_reset))
-            if loose is not None:
-                root = loose.add_root(root, keys=self._new_roots)
+            root = loose.add_root(root, keys=loose.reset_keys)
         return tensordict, root
 
     @exclusive("step_at")
@@ -458,16 +449,14 @@ class BatchedEnv(EnvBase):
             return super().step_at(tensordict, rows)
         self.check_open("step_at")
         at = index.numpy()
-        if self._loose is not None and self._loose.actions:
+        if self._loose.actions:
             self.check_action(tensordict, rows=index)
         batch_rows.write_inputs(tensordict, at)
         if self._layout.masked:
             batch_rows.storage.tensors["_step"][index] = True
         numbers = at.tolist()
         self._run(STEP, numbers, tensordict, numbers)
-        following = batch_rows.next_out.some(at)
-        if self._loose is not None:
-            following = self._loose.add_next(following, numbers)
+        following = self._loose.add_next(batch_rows.next_out.some(at), numbers)
         return self.put_next(tensordict, self._with_written(tensordict, following))
 
     @exclusive("reset_at")
@@ -489,9 +478,7 @@ class BatchedEnv(EnvBase):
         if env_info is not None:
             batch_rows.write_info(env_info_values(self, env_info, rows=len(at)), at.tolist(), whole=True)
         self._run(RESET, at.tolist())
-        fresh: TensorDictBase = batch_rows.root_out.some(at)
-        if self._loose is not None:
-            fresh = self._loose.add_root(fresh, at.tolist())
+        fresh = self._loose.add_root(batch_rows.root_out.some(at), at.tolist())
         return fresh if tensordict is None else tensordict.update(fresh)
 
     def _stacked(

@@ -11,9 +11,8 @@ import torch
 
 from steppe.batched.backends.base import Backend
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
-from steppe.batched.storage_rows import WRITTEN, BatchRows
+from steppe.batched.storage_rows import WRITTEN, BatchRows, arrays_of_rows
 from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
-from steppe.specs import below_next
 
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
@@ -39,16 +38,8 @@ class BatchWriter(RowWriter):
         self.name, self.backend, self.storage_rows = type(batch).__name__, backend, storage_rows
         self.in_use, self._batch = batch.in_use, weakref.ref(batch)
         self.layout, self.on_arrays = layout, on_arrays
-        storage = storage_rows.storage
-        self.n = storage.rows[0]
-        self.own_rows = Rows(
-            layout,
-            {key: storage.arrays[key] for key in layout.root_keys},
-            {
-                key: storage.arrays[below_next(key)]
-                for key in layout.next_spec.keys(include_nested=True, leaves_only=True)
-            },
-        )
+        self.own_rows = Rows(layout, *arrays_of_rows(layout, storage_rows.storage))
+        self.n = self.own_rows.n
 
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Write actions ``{key: [n, *shape]}`` of all rows into storage, where the environments find them."""

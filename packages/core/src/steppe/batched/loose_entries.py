@@ -37,7 +37,6 @@ LooseReports: TypeAlias = dict[int, tuple[dict[Key, object], dict[Key, object]]]
 _NEXT, _ROOT = 0, 1
 # Values of these types are compared, and not sent again if they are equal. Others may have been changed in place.
 _COMPARED = (str, int, float, bool, bytes)
-_UNSET = object()
 
 
 class LooseRows:
@@ -51,8 +50,8 @@ class LooseRows:
     Attributes:
         root_keys, next_keys: what a reset and a step write.
         input_keys: what a step of an environment on TensorDicts may read.
-        values: the value of each row at the root, by key.
-        reports: what the caller does not know yet, by row, counted from the first.
+        values: the values at the root, by key and row of the batch.
+        reports: what the caller does not know yet, by row of the batch.
     """
 
     def __init__(self, env: EnvBase, first_row: int, changed: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
@@ -61,28 +60,34 @@ class LooseRows:
         self.root_keys = list(specs["observation"])
         self.next_keys = list(dict.fromkeys([*specs["observation"], *specs["reward"]]))
         self.input_keys = list(dict.fromkeys([*specs["observation"], *specs["state"], *specs["action"]]))
-        self.first_row, self._changed = first_row, changed
+        self._first_row, self._changed = first_row, changed
         keys = dict.fromkeys([*self.next_keys, *self.input_keys])
-        self.values: dict[Key, list[object]] = {key: [_UNSET] * len(changed) for key in keys}
+        self.values: dict[Key, dict[int, object]] = {key: {} for key in keys}
         self.reports: LooseReports = {}
 
     def column(self, key: Key, row: int, *, root: bool) -> Column:
-        """Return what a row writer writes an entry to, of rows from ``row`` on."""
+        """Return what a row writer writes an entry to, of rows of the batch from ``row`` on."""
         return Column(self, _ROOT if root else _NEXT, key, row)
 
     def write(self, part: int, key: Key, row: int, value: object) -> None:
-        """Note the value that an environment has written: 0 for one of ``next``, 1 for one of the root."""
+        """Note the value that an environment has written.
+
+        Args:
+            part: 0 for a value of ``next``, 1 for one of the root.
+            key: its key.
+            row: the row of the batch.
+            value: the value.
+        """
         if isinstance(value, NonTensorData) and not value.batch_size:
             value = value.data
         elif isinstance(value, torch.Tensor):
             value = value.detach().clone()  # the environment may change its own
         column = self.values[key]
-        before = column[row]
-        if type(value) is type(before) and isinstance(value, _COMPARED) and value == before:
+        if row in column and _is_same(value, column[row]):
             return
         column[row] = value
         self.reports.setdefault(row, ({}, {}))[part][key] = value
-        self._changed[row] = True
+        self._changed[row - self._first_row] = True
 
     def write_data(self, data: TensorDictBase, row: int, *, root: bool) -> Any:
         """Note the loose entries of a TensorDict; returns the key of one that is missing, or None."""
@@ -96,9 +101,8 @@ class LooseRows:
     def read(self, row: int, td: TensorDictBase) -> None:
         """Put the loose entries of the root into a TensorDict of this row."""
         for key in self.input_keys:
-            value = self.values[key][row]
-            if value is not _UNSET:
-                td.set(key, _as_entry(value))
+            if row in self.values[key]:
+                td.set(key, _as_entry(self.values[key][row]))
 
     def begin(self) -> None:
         """Prepare for a step: reports that were never fetched become the values that it begins with."""
@@ -108,8 +112,7 @@ class LooseRows:
 
     def take(self) -> LooseReports:
         """Return the reports by row of the batch, and forget them."""
-        reports = {self.first_row + row: report for row, report in self.reports.items()}
-        self.reports = {}
+        reports, self.reports = self.reports, {}
         self._changed[...] = False
         return reports
 
@@ -117,7 +120,7 @@ class LooseRows:
         """Take over values that the caller has changed, by row of the batch."""
         for row, values in inputs.items():
             for key, value in values.items():
-                self.values[key][row - self.first_row] = value
+                self.values[key][row] = value
 
 
 class Column:
@@ -149,12 +152,17 @@ class LooseEntries:
         specs: their specs of one environment, by kind and key.
         n: how many rows the batch has.
         on_arrays: whether all environments write rows, so that a step reads nothing but the action.
+
+    Attributes:
+        next_keys: the entries that a step writes, which include those that a reset writes.
+        actions, inputs: the actions, and everything that a step or reset may read.
+        reset_keys: the entries that resets have changed since the operation before.
     """
 
     def __init__(self, specs: dict[str, dict[Key, Spec]], n: int, *, on_arrays: bool) -> None:
         self._n = n
         self._root_keys = list(specs["observation"])
-        self._next_keys = list(dict.fromkeys([*specs["observation"], *specs["reward"]]))
+        self.next_keys = list(dict.fromkeys([*specs["observation"], *specs["reward"]]))
         state = [] if on_arrays else [*specs["observation"], *specs["state"]]
         self.actions = list(specs["action"])
         self.inputs = list(dict.fromkeys([*state, *self.actions]))
@@ -163,6 +171,7 @@ class LooseEntries:
         self._values: dict[Key, list[object]] = {key: [_first_value(spec)] * n for key, spec in every.items()}
         self._known: dict[Key, list[bool]] = {key: [False] * n for key in self.inputs}
         self._next: dict[Key, list[object]] = {}
+        self.reset_keys: dict[Key, None] = {}
 
     def is_complete(self, tensordict: TensorDictBase) -> bool:
         """Whether all loose entries that a reset to a state reads are in the data."""
@@ -180,27 +189,23 @@ class LooseEntries:
             column, known = self._values[key], self._known[key]
             for i, value in enumerate(_values_of(tensordict, key)):
                 row = i if rows is None else rows[i]
-                before = column[row]
-                if value is None:
-                    continue
-                if known[row] and type(value) is type(before) and isinstance(value, _COMPARED) and value == before:
+                if value is None or (known[row] and _is_same(value, column[row])):
                     continue
                 column[row], known[row] = value, True
                 changed.setdefault(row, {})[key] = value
         return changed
 
-    def update(self, reports: LooseReports) -> dict[Key, None]:
-        """Take over what environments have reported; returns the keys of entries that a reset has changed."""
+    def update(self, reports: LooseReports) -> None:
+        """Take over what environments have reported."""
         for row, (following, _) in reports.items():
             for key, value in following.items():
                 self._set(key, row, value)
-        changed = dict.fromkeys(key for _, root in reports.values() for key in root)
+        self.reset_keys = dict.fromkeys(key for _, root in reports.values() for key in root)
         # What follows a step, where a reset writes over it.
-        self._next = {key: list(self._values[key]) for key in changed}
+        self._next = {key: list(self._values[key]) for key in self.reset_keys}
         for row, (_, root) in reports.items():
             for key, value in root.items():
                 self._set(key, row, value)
-        return changed
 
     def _set(self, key: Key, row: int, value: object) -> None:
         self._values[key][row] = value
@@ -210,7 +215,7 @@ class LooseEntries:
     def add_next(self, td: TensorDictBase, rows: Sequence[int] | None = None) -> TensorDictBase:
         """Add the entries of ``next`` to data of all rows, or of some, after :meth:`update`."""
         values = self._values
-        return _with(td, {key: _some(self._next.get(key, values[key]), rows) for key in self._next_keys})
+        return _with(td, {key: _some(self._next.get(key, values[key]), rows) for key in self.next_keys})
 
     def add_root(
         self, td: TensorDictBase, rows: Sequence[int] | None = None, keys: Iterable[Key] | None = None
@@ -218,6 +223,10 @@ class LooseEntries:
         """Add the entries of the root, all or some, to data of all rows, or of some."""
         keys = self._root_keys if keys is None else keys
         return _with(td, {key: _some(self._values[key], rows) for key in keys})
+
+
+def _is_same(value: object, before: object) -> bool:
+    return type(value) is type(before) and isinstance(value, _COMPARED) and value == before
 
 
 def _some(column: list[object], rows: Sequence[int] | None) -> list[object]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import LooseRows
+from steppe.batched.operations import RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
+from steppe.batched.storage_rows import arrays_of_rows
 from steppe.batched.td_row import TensorDictRow
 from steppe.envs import Loop, Progress, Rows, RowWriter, writer_of_one
-from steppe.specs import below_next
 from steppe.storage import Storage
 from steppe.workers import ItemError
 
@@ -46,24 +47,30 @@ class Shard:
             {key[1]: array[row, ...] for key, array in storage.arrays.items() if key[0] == "env_info"}
             for row in range(part.start, part.stop)
         ]
-        self.parts: list[_Looped | _OnTensorDicts]
-        #: The entries of these rows that have no place in storage; None if there are none.
-        self.loose: LooseRows | None = LooseRows(envs[0], first_row, flags.loose[part])
-        if not self.loose.values:
-            self.loose = None
+        self.parts: list[_Looped | TensorDictRow]
+        #: The entries of these rows that have no place in storage.
+        self.loose = LooseRows(envs[0], first_row, flags.loose[part])
         joined = type(envs[0]).join_rows(envs) if _writes_rows(envs) else None
         if joined is not None:
-            self.parts = [_Looped(joined, storage, first_row, self.progress, self.loose, 0)]
+            self.parts = [_Looped(joined, storage, first_row, self.progress, self.loose)]
         else:
             self.parts = [
-                _OnTensorDicts(
-                    TensorDictRow(env, storage, row, self.loose, row - first_row), self.progress, row - first_row
-                )
+                TensorDictRow(env, storage, row, self.progress, self.loose)
                 if (writer := writer_of_one(env)) is None
-                else _Looped(writer, storage, row, Progress(words, at, row), self.loose, row - first_row)
+                else _Looped(writer, storage, row, Progress(words, at, row), self.loose)
                 for row, env in enumerate(envs, first_row)
             ]
         self._whole: list[tuple[Any, Any, int]] = [(part, None, first) for first, part in enumerate(self.parts)]
+
+    def run(self, op: int, rows: list[int] | None) -> int:
+        """Carry out an operation on rows of storage, None for all; returns how many ended and were reset."""
+        if rows is not None and not rows:
+            return 0  # another process may have all rows of a partial step
+        if op in (STEP, STEP_AND_RESET):
+            return self.step(rows, reset=op == STEP_AND_RESET)
+        rows = list(range(len(self.envs))) if rows is None else rows
+        self.reset(rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
+        return 0
 
     def reset(self, rows: list[int], *, on_data: bool = False, by_masks: bool = False) -> None:
         """Begin episodes, in the root rows.
@@ -73,8 +80,7 @@ class Shard:
             on_data: begin at the state in the row, and reset only what the row's masks select.
             by_masks: reset only what the row's masks select.
         """
-        if self.loose is not None:
-            self.loose.begin()
+        self.loose.begin()
         try:
             for part, at, first in self._split(rows):
                 part.reset(at, self._infos_at(at, first), on_data=on_data, by_masks=by_masks)
@@ -100,7 +106,7 @@ class Shard:
         n, doing = 0, "step"
         if reset and self._marked:
             self.was_reset[...] = self._marked = False
-        if self.loose is not None:
+        if self.loose.reports:
             self.loose.begin()
         try:
             for part, at, first in self._whole if rows is None else self._split(rows):
@@ -149,20 +155,15 @@ class _Looped:
         storage: Storage,
         first_row: int,
         progress: Progress,
-        loose: LooseRows | None,
-        first_loose: int,
+        loose: LooseRows,
     ) -> None:
-        part, arrays, layout = slice(first_row, first_row + writer.n), storage.arrays, writer.layout
-        root: dict[Any, Any] = {key: arrays[key][part] for key in layout.root_keys}
-        following: dict[Any, Any] = {
-            key: arrays[below_next(key)][part] for key in layout.next_spec.keys(include_nested=True, leaves_only=True)
-        }
-        if loose is not None:
-            root.update((key, loose.column(key, first_loose, root=True)) for key in layout.loose)
-            following.update((key, loose.column(key, first_loose, root=False)) for key in layout.loose)
+        part, layout = slice(first_row, first_row + writer.n), writer.layout
+        root, following = arrays_of_rows(layout, storage, part)
+        root.update((key, loose.column(key, first_row, root=True)) for key in layout.loose)
+        following.update((key, loose.column(key, first_row, root=False)) for key in layout.loose)
         self.loop = Loop(writer, Rows(layout, root, following), progress)
         self.decode = writer.decode
-        self.actions = {key: arrays[key][part] for key in layout.action_keys}
+        self.actions = {key: storage.arrays[key][part] for key in layout.action_keys}
 
     def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: list[Any] | None = None) -> list[int]:
         if decoded is None:
@@ -179,31 +180,3 @@ class _Looped:
 
     def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
         self.loop.reset(at, infos)
-
-
-class _OnTensorDicts:
-    """The row of an environment that steps on TensorDicts."""
-
-    def __init__(self, env_row: TensorDictRow, progress: Progress, row: int) -> None:
-        self.env_row, self.progress, self.row = env_row, progress, row
-        self.root: Any = None
-
-    def _at_work(self) -> None:
-        self.progress.words[self.progress.at] = self.progress.base + self.row
-
-    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> list[int]:
-        self._at_work()
-        self.root = self.env_row.step(reset=reset, partial=at is not None, has_info=_has_info(infos))
-        return [0] if self.root is not None else []
-
-    def begin_anew(self, rows: list[int], infos: Any) -> None:
-        root, self.root = self.root, None
-        self.env_row.begin_anew(root)
-
-    def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
-        self._at_work()
-        self.env_row.reset(on_data=on_data, by_masks=by_masks, has_info=_has_info(infos))
-
-
-def _has_info(infos: Any) -> bool:
-    return infos is not None and infos[0] is not None

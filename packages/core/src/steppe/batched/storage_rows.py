@@ -11,11 +11,11 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.flags import Flags
 from steppe.batched.readout import readout
-from steppe.envs import EnvBase, action_rules, missing_action
+from steppe.envs import EnvBase, RowLayout, action_rules, missing_action
 from steppe.specs import OUTPUT_KINDS, below_next, union
 from steppe.storage import TOLIST_LIMIT, Storage, entries, set_array
 
-__all__ = ["WRITTEN", "BatchRows", "rows_of_masks"]
+__all__ = ["WRITTEN", "BatchRows", "arrays_of_rows", "rows_of_masks"]
 
 _Tensor = torch.Tensor
 
@@ -173,6 +173,16 @@ class BatchRows:
         """Return whether an input requires grad; its graph would be lost in storage."""
         values = [tensordict.get(key, None) for key, *_ in (*self.actions, *self.root_inputs)]
         return any(value is not None and value.requires_grad for value in values)
+
+
+def arrays_of_rows(
+    layout: RowLayout, storage: Storage, rows: slice = slice(None)
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return the arrays in storage of the root and of ``next`` of some rows, for :class:`~steppe.envs.Rows`."""
+    arrays = storage.arrays
+    keys = layout.next_spec.keys(include_nested=True, leaves_only=True)
+    root = {key: arrays[key][rows] for key in layout.root_keys}
+    return root, {key: arrays[below_next(key)][rows] for key in keys}
 
 
 def rows_of_masks(masks: list[torch.Tensor]) -> list[int]:

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe.batched.loose_entries import LooseRows
+from steppe.envs import Progress
 from steppe.errors import SpecError
 from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder
@@ -22,13 +23,14 @@ class TensorDictRow:
         env: the environment.
         storage: rows of root and ``("next", ...)`` leaves.
         row: the row to read and write.
-        loose: the entries without a place in storage; None if there are none.
-        loose_row: the number of the row in ``loose``.
+        progress: notes that this row is being stepped.
+        loose: the entries without a place in storage.
     """
 
-    def __init__(self, env: Any, storage: Storage, row: int, loose: LooseRows | None, loose_row: int) -> None:
-        self.env, self.row = env, row
-        self._loose, self._loose_row = loose, loose_row
+    def __init__(self, env: Any, storage: Storage, row: int, progress: Progress, loose: LooseRows) -> None:
+        self.env, self.row, self._progress, self._loose = env, row, progress, loose
+        #: The root after a step that ended something, until :meth:`begin_anew`.
+        self._ended: TensorDict | None = None
         spec = storage.spec.exclude("next")
         self._build = TensorDictBuilder(spec)
         self._build_without_info = TensorDictBuilder(spec.exclude("env_info"))
@@ -48,44 +50,48 @@ class TensorDictRow:
         # The observations of the next root, in case the caller's data lacks them because a transform replaced them.
         self._root_inputs = [(views[key], views[below_next(key)]) for key in obs if key in views]
 
+    def _begin_work(self) -> None:
+        self._progress.words[self._progress.at] = self.row + 1
+
     def _root(self, has_info: bool) -> TensorDict:
         build = self._build if has_info else self._build_without_info
         td = build({key: view.clone() for key, view in self._inputs})
-        if self._loose is not None:
-            self._loose.read(self._loose_row, td)
+        self._loose.read(self.row, td)
         return td
 
-    def step(self, *, reset: bool, partial: bool, has_info: bool) -> TensorDict | None:
-        """Step the environment.
+    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> list[int]:
+        """Step the environment; returns ``[0]`` if the caller has to reset what has ended.
 
         Args:
+            at: ``[0]`` if the step mask of the row applies, None if not.
+            infos: the ``env_info`` of the row in a list, or None.
             reset: whether the caller resets what has ended.
-            partial: whether the step mask of the row applies.
-            has_info: whether the row has an ``env_info``.
-
-        Returns:
-            The next root, with masks of what has ended, for ``begin_anew``; None if nothing has ended.
+            decoded: None: the action is in storage.
         """
+        self._begin_work()
         env = self.env
-        td = self._root(has_info)
-        if partial and self._step_mask is not None:
+        td = self._root(_has_info(infos))
+        if at is not None and self._step_mask is not None:
             td.set("_step", self._step_mask.clone())
         td = env.step(td)
         self._write(td.get("next"), self._next_out, "next")
         for root_view, next_view in self._root_inputs:
             root_view.copy_(next_view)
         if not reset:
-            return None
-        root: TensorDict = env.step_mdp(td)
-        return root if env.any_done(root) else None
+            return []
+        root = env.step_mdp(td)
+        self._ended = root if env.any_done(root) else None
+        return [] if self._ended is None else [0]
 
-    def begin_anew(self, root: TensorDict) -> None:
-        """Reset what the masks in ``root`` select."""
+    def begin_anew(self, rows: list[int], infos: Any) -> None:
+        """Reset what the last step has ended."""
+        root, self._ended = self._ended, None
         self._write(self.env.reset(root, select_reset_only=True), self._root_out, "root")
 
-    def reset(self, *, on_data: bool, by_masks: bool, has_info: bool) -> None:
+    def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
         """Begin an episode, at the state in the row if ``on_data``; either option resets only what its masks select."""
-        env = self.env
+        self._begin_work()
+        env, has_info = self.env, _has_info(infos)
         if on_data or by_masks:
             td = self._root(has_info)
             for key, mask in self._masks.items():
@@ -114,13 +120,16 @@ class TensorDictRow:
                     f"spec says, found {value.dtype}. Convert it in the environment."
                 )
             target.copy_(value.detach())
-        if self._loose is not None:
-            missing = self._loose.write_data(data, self._loose_row, root=where == "root")
-            if missing is not None:
-                raise self._missing(missing, where)
+        missing = self._loose.write_data(data, self.row, root=where == "root")
+        if missing is not None:
+            raise self._missing(missing, where)
 
     def _missing(self, key: Any, where: str) -> SpecError:
         return SpecError(f"The entry {key!r} ({where}) is missing in what environment {self.row} returned.")
+
+
+def _has_info(infos: Any) -> bool:
+    return infos is not None and infos[0] is not None
 
 
 def _names(key: Any) -> tuple[str, ...]:

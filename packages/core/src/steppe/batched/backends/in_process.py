@@ -11,7 +11,6 @@ from steppe.batched.backends.base import Backend
 from steppe.batched.backends.serving_shard import ShardService
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import LooseInputs, LooseReports
-from steppe.batched.operations import perform
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -52,7 +51,7 @@ class InProcess(Backend):
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            return perform(self.shard, op, rows)
+            return self.shard.run(op, rows)
         except ItemError as error:
             raised = self._caller_error(error)
         raise raised

@@ -153,7 +153,7 @@ class Processes(Backend):
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         values = self._shard.ask(path, calls) if self._shard is not None else []
         parts = self._parts(dict(enumerate(calls)))
-        messages = {w: ("ask", path, cloudpickle.dumps(part)) for w, part in parts.items()}
+        messages = {w: ("ask_pickled", path, cloudpickle.dumps(part)) for w, part in parts.items()}
         for answer in self._answers(messages).values():
             values += cloudpickle.loads(answer)
         return values

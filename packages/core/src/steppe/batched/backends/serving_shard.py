@@ -8,14 +8,14 @@ from typing import Any
 
 import cloudpickle
 
+from steppe.batched.attributes import ask_row
 from steppe.batched.batch_layout import EnvReport, make_envs, report
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import LooseInputs, LooseReports
-from steppe.batched.operations import ask_rows, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import ControlBlock, Service, Worker
+from steppe.workers import ControlBlock, ItemError, Service, Worker
 
 __all__ = ["ENTRY", "ShardFactories", "ShardService", "serve"]
 
@@ -64,21 +64,9 @@ class ShardService(Service):
         return [report(env) for env in self.envs.values()]
 
     def call(self, message: Any) -> Any:
-        """Call the method that a message names: ``("exchange", op, data)`` calls ``exchange(op, data)``.
-
-        In messages, ``ask`` takes and returns pickles of cloudpickle.
-        """
-        kind, *arguments = message
-        if kind == "exchange":
-            return self.exchange(*arguments)
-        if kind == "seed":
-            return self.seed(*arguments)
-        if kind == "take_loose":
-            return self.take_loose()
-        if kind == "set_loose":
-            return self.set_loose(*arguments)
-        path, calls = arguments
-        return cloudpickle.dumps(self.ask(path, cloudpickle.loads(calls)))
+        """Call the method that a message names: ``("exchange", op, data)`` calls ``exchange(op, data)``."""
+        method, *arguments = message
+        return getattr(self, method)(*arguments)
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:
         """Step or reset environments, each on its own TensorDict: see ``Backend.exchange``."""
@@ -86,23 +74,27 @@ class ShardService(Service):
 
     def ask(self, path: tuple[str, ...], calls: dict[int, Any]) -> list[Any]:
         """Read or call an attribute in environments; returns the values in the order of ``calls``."""
-        return ask_rows(self.envs, path, calls)
+        return [ask_row(self.envs[row], row, path, call) for row, call in calls.items()]
+
+    def ask_pickled(self, path: tuple[str, ...], calls: bytes) -> bytes:
+        """Do the same as :meth:`ask` with pickles of cloudpickle: values may be of the caller's script."""
+        return bytes(cloudpickle.dumps(self.ask(path, cloudpickle.loads(calls))))
 
     def seed(self, seeds: dict[int, Any]) -> None:
         """Seed environments, by row."""
-        seed_rows(self.envs, seeds)
+        for row, seed in seeds.items():
+            try:
+                self.envs[row].set_seed(seed)
+            except Exception as error:
+                raise ItemError(row, "set_seed") from error
 
     def take_loose(self) -> LooseReports:
         """Return the loose entries that changed since the last call."""
-        loose = self.shard.loose
-        assert loose is not None
-        return loose.take()
+        return self.shard.loose.take()
 
     def set_loose(self, inputs: LooseInputs) -> None:
         """Take over loose entries that the caller has changed, by row and key."""
-        loose = self.shard.loose
-        assert loose is not None
-        loose.set_inputs(inputs)
+        self.shard.loose.set_inputs(inputs)
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Write rows of the storage that the caller shares from now on."""
@@ -127,7 +119,7 @@ class ShardService(Service):
         if partial:
             active = self.flags.active
             rows = [at for at in range(len(self.envs)) if active[self.first_row + at]]
-        return perform(self.shard, op, rows)
+        return self.shard.run(op, rows)
 
     def close(self) -> None:
         """Close the environments; exceptions that they raise are dropped."""
