@@ -11,7 +11,7 @@ from tensordict.nn import TensorDictModule
 import steppe
 from steppe import TransformedEnv
 from steppe.errors import SpecError
-from steppe.registry import list_transforms
+from steppe.registry import list_classes
 from steppe.specs import Binary, Bounded, Composite, OneHot, Spec, Unbounded
 from steppe.transforms import (
     Compose,
@@ -112,7 +112,7 @@ def made(name: str) -> Any:
 def test_the_table_names_every_transform_there_is():
     core = {name for name in CORE if issubclass(getattr(steppe.transforms, name), Transform)} - BASES
 
-    assert set(SHIPPED) == (core | set(list_transforms())) - {gym_plugin}
+    assert set(SHIPPED) == (core | set(list_classes("transform"))) - {gym_plugin}
 
 
 @pytest.mark.parametrize("name", SHIPPED)

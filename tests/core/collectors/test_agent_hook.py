@@ -31,10 +31,10 @@ def test_declarations_of_a_policy():
 
 
 def test_error_names_the_missing_package(monkeypatch):
-    def missing(name: str) -> Any:
+    def missing(kind: str, name: str) -> Any:
         raise CollectorNotFound(f"No installed package has the class {name!r}. pip install 'steppe[agents]'.")
 
-    monkeypatch.setattr(agent_hook, "find_collector", missing)
+    monkeypatch.setattr(agent_hook, "find_class", missing)
     text = r"Collector: the policy Recurrent declares agent_state_spec, .*steppe-agents.*steppe\[agents\]"
     with pytest.raises(CollectorNotFound, match=text):
         Collector(CountingEnv(4), Recurrent(), frames_per_batch=4)

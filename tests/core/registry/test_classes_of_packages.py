@@ -11,17 +11,7 @@ import pytest
 import steppe
 import steppe.loggers
 from steppe import errors
-from steppe.registry import (
-    find_collector,
-    find_env_class,
-    find_logger,
-    find_transform,
-    list_collectors,
-    list_env_classes,
-    list_loggers,
-    list_plugins,
-    list_transforms,
-)
+from steppe.registry import find_class, list_classes, list_plugins
 
 
 class Kind(NamedTuple):
@@ -30,31 +20,35 @@ class Kind(NamedTuple):
     name: str
     noun: str
     group: str
-    find: Callable[..., Any]
-    listed: Callable[[], list[str]]
     known: str
     package: str
     error: type[Exception]
     module: str
+
+    def find(self, name: str) -> Any:
+        return find_class(self.name, name)
+
+    def listed(self) -> list[str]:
+        return list_classes(self.name)
 
 
 KINDS = {
     kind.name: kind
     for kind in (
         Kind(
-            "collector", "class", "steppe.collectors", find_collector, list_collectors,
+            "collector", "class", "steppe.collectors",
             "Herd", "steppe-herd", errors.CollectorNotFound, "steppe.collectors",
         ),
         Kind(
-            "env class", "class", "steppe.env_classes", find_env_class, list_env_classes,
+            "env class", "class", "steppe.env_classes",
             "Den", "steppe-den", errors.EnvClassNotFound, "steppe.envs",
         ),
         Kind(
-            "logger", "logger", "steppe.loggers", find_logger, list_loggers,
+            "logger", "logger", "steppe.loggers",
             "StoneLogger", "steppe-quarry", errors.LoggerNotFound, "steppe.loggers",
         ),
         Kind(
-            "transform", "transform", "steppe.transforms", find_transform, list_transforms,
+            "transform", "transform", "steppe.transforms",
             "Resize", "steppe-vision", errors.TransformNotFound, "steppe.transforms",
         ),
     )
@@ -154,14 +148,14 @@ def test_steppe_itself_finds_the_class_or_says_what_to_install(kind, registry, o
 
 
 def test_names_of_the_core_are_suggested_too(registry):
-    assert text_of(AttributeError, lambda: find_transform("StepCountr", core=["StepCounter", "Compose"])) == (
+    assert text_of(AttributeError, lambda: find_class("transform", "StepCountr", core=["StepCounter", "Compose"])) == (
         "module 'steppe.transforms' has no attribute 'StepCountr'. Did you mean 'StepCounter'?"
     )
 
 
 def test_a_private_name_is_an_attribute_error_without_a_search(registry):
     with pytest.raises(AttributeError, match=r"has no attribute '__wrapped__'$"):
-        find_transform("__wrapped__")
+        find_class("transform", "__wrapped__")
 
 
 def test_hiding_a_namespace_hides_its_packages_transforms(registry, fake_dist, monkeypatch):
@@ -176,11 +170,11 @@ def test_hiding_a_namespace_hides_its_packages_transforms(registry, fake_dist, m
     monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "acme,left")
 
     with pytest.raises(errors.PluginBlocked, match=r"'Shine' is installed .* hidden by STEPPE_DISABLE_PLUGINS=acme"):
-        find_transform("Shine")
-    assert list_transforms() == ["Turn"]
+        find_class("transform", "Shine")
+    assert list_classes("transform") == ["Turn"]
     monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "")
     monkeypatch.setenv("STEPPE_PLUGINS", "acme")
-    assert list_transforms() == ["Shine"]
+    assert list_classes("transform") == ["Shine"]
 
 
 def test_an_env_plugin_and_a_transform_may_share_a_name(registry, fake_dist):
@@ -193,7 +187,7 @@ def test_an_env_plugin_and_a_transform_may_share_a_name(registry, fake_dist):
 
 
 def test_a_planned_transform_is_named_as_planned(registry):
-    assert text_of(errors.TransformNotFound, find_transform, "Dream") == (
+    assert text_of(errors.TransformNotFound, find_class, "transform", "Dream") == (
         "No installed package has the transform 'Dream'. It is planned in steppe-dreams, which does not have it yet."
     )
 

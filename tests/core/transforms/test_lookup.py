@@ -9,7 +9,7 @@ import pytest
 import steppe
 import steppe.transforms
 from steppe.errors import SpecError, TransformNotFound
-from steppe.registry import Registry, list_transforms, use
+from steppe.registry import Registry, list_classes, use
 from steppe.registry.known import FIRST_PARTY
 from tests.forked import python
 from tests.limits import CHILD
@@ -18,7 +18,7 @@ MISSING = "Resize"
 
 
 def is_installed() -> bool:
-    return MISSING in list_transforms()
+    return MISSING in list_classes("transform")
 
 
 @pytest.mark.skipif(is_installed(), reason="steppe-vision is installed")
@@ -57,7 +57,7 @@ MOVED = ("DoubleToFloat", "RenameTransform", "ConditionalSkip", "AutoResetTransf
 
 @pytest.mark.parametrize("name", MOVED)
 def test_a_name_that_left_the_core_is_found_in_steppe(name):
-    if name in list_transforms():
+    if name in list_classes("transform"):
         assert getattr(steppe, name) is getattr(steppe.transforms, name)
 
 

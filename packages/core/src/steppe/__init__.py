@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .registry import make_env as make_env
     from .registry import refresh as refresh
     from .registry import register_env as register_env
+    from .registry.records import Kind
     from .specs import Binary as Binary
     from .specs import Bounded as Bounded
     from .specs import BoundedContinuous as BoundedContinuous
@@ -229,11 +230,12 @@ def _class_of_a_package(name: str) -> Any:
         AttributeError: no package is known to provide the name.
     """
     if not name.startswith("_"):
-        from .registry import find_collector, find_env_class, find_transform
+        from .registry import find_class
 
-        for find in (find_transform, find_collector, find_env_class):
+        kinds: tuple[Kind, ...] = ("transform", "collector", "env class")
+        for kind in kinds:
             try:
-                return find(name)
+                return find_class(kind, name)
             except AttributeError:
                 continue  # its text names the subpackage
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

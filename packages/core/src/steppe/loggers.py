@@ -28,18 +28,18 @@ def make_logger(name: str, *args: Any, **kwargs: Any) -> Any:
         AttributeError: no known package has it; the text suggests similar names.
         PluginError: two packages have it, or its package is hidden or broken.
     """
-    from .registry import find_logger
+    from .registry import find_class
 
-    return find_logger(name)(*args, **kwargs)
+    return find_class("logger", name)(*args, **kwargs)
 
 
 def __getattr__(name: str) -> Any:
-    from .registry import find_logger
+    from .registry import find_class
 
-    return find_logger(name)
+    return find_class("logger", name)
 
 
 def __dir__() -> list[str]:
-    from .registry import list_loggers
+    from .registry import list_classes
 
-    return sorted({*globals(), *list_loggers()})
+    return sorted({*globals(), *list_classes("logger")})

@@ -49,6 +49,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> type[Any]:
-    from steppe.registry import find_env_class
+    from steppe.registry import find_class
 
-    return find_env_class(name, core=__all__, module=__name__)
+    return find_class("env class", name, core=__all__, module=__name__)

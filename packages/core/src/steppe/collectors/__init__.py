@@ -58,12 +58,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from steppe.registry import find_collector
+    from steppe.registry import find_class
 
-    return find_collector(name, core=__all__)
+    return find_class("collector", name, core=__all__)
 
 
 def __dir__() -> list[str]:
-    from steppe.registry import list_collectors
+    from steppe.registry import list_classes
 
-    return sorted({*globals(), *list_collectors()})
+    return sorted({*globals(), *list_classes("collector")})

@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import DoneGroup, EnvBase
 from steppe.errors import CollectorNotFound
-from steppe.registry import find_collector
+from steppe.registry import find_class
 from steppe.specs import Composite
 
 __all__ = ["AgentDeclarations", "AgentStepper", "agent_stepper"]
@@ -94,7 +94,7 @@ def agent_stepper(
     if not declared:
         return None
     try:
-        make = find_collector("AgentSteps")
+        make = find_class("collector", "AgentSteps")
     except CollectorNotFound as error:
         raise CollectorNotFound(
             f"{name}: the policy {type(policy).__name__} declares {' and '.join(declared)}, which the package "

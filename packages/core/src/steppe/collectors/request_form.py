@@ -49,10 +49,10 @@ class RequestForm:
         return self._make_requests() if self._requests is None else self._requests
 
     def _make_requests(self) -> RequestEngine:
-        from steppe.registry import find_collector
+        from steppe.registry import find_class
 
         self.backend.check_open()
-        engine: RequestEngine = find_collector("Requests")(self)
+        engine: RequestEngine = find_class("collector", "Requests")(self)
         self._requests = engine
         return engine
 

@@ -145,12 +145,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from steppe.registry import find_env_class
+    from steppe.registry import find_class
 
-    return find_env_class(name, core=__all__)
+    return find_class("env class", name, core=__all__)
 
 
 def __dir__() -> list[str]:
-    from steppe.registry import list_env_classes
+    from steppe.registry import list_classes
 
-    return sorted({*globals(), *list_env_classes()})
+    return sorted({*globals(), *list_classes("env class")})

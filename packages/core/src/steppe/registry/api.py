@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvNotFound
 from .manager import current
-from .records import EnvMaker, LibraryInfo, PluginRecord
+from .records import EnvMaker, Kind, LibraryInfo, PluginRecord
 
 if TYPE_CHECKING:
     from .factory import EnvFactory
@@ -106,44 +106,18 @@ def list_envs(namespace: str) -> list[str]:
     return current().env_names(namespace)
 
 
-def list_env_classes() -> list[str]:
-    """Return the names of the classes of environments of installed packages, sorted. Imports none of them."""
-    return current().providers.names("env class")
+def list_classes(kind: Kind) -> list[str]:
+    """Return the names of the classes of a kind that installed packages provide, sorted. Imports none of them.
+
+    Args:
+        kind: ``"env class"``, ``"transform"``, ``"collector"`` (agents and actors too) or ``"logger"``.
+    """
+    return current().providers.names(kind)
 
 
-def find_env_class(name: str, *, core: Iterable[str] = (), module: str | None = None) -> type[Any]:
-    """Load a class of environments of an installed package, for ``steppe.envs``; see `Registry.find_class`."""
-    return current().find_class("env class", name, core=core, module=module)
-
-
-def list_transforms() -> list[str]:
-    """Return the names of the transforms that installed packages provide, sorted. Imports none of them."""
-    return current().providers.names("transform")
-
-
-def find_transform(name: str, *, core: Iterable[str] = ()) -> type[Any]:
-    """Load a transform of an installed package, for ``steppe.transforms``; see `Registry.find_class`."""
-    return current().find_class("transform", name, core=core)
-
-
-def list_collectors() -> list[str]:
-    """Return the names of the collectors, agents and actors of installed packages, sorted. Imports none of them."""
-    return current().providers.names("collector")
-
-
-def find_collector(name: str, *, core: Iterable[str] = ()) -> type[Any]:
-    """Load a collector or agent of an installed package, for ``steppe.collectors``; see `Registry.find_class`."""
-    return current().find_class("collector", name, core=core)
-
-
-def list_loggers() -> list[str]:
-    """Return the names of the loggers that installed packages provide, sorted. Imports none of them."""
-    return current().providers.names("logger")
-
-
-def find_logger(name: str) -> type[Any]:
-    """Load a logger of an installed package, for ``steppe.loggers``; see `Registry.find_class`."""
-    return current().find_class("logger", name)
+def find_class(kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> type[Any]:
+    """Load a class of an installed package, for ``steppe.transforms`` and its like; see `Registry.find_class`."""
+    return current().find_class(kind, name, core=core, module=module)
 
 
 def find_library(namespace: str) -> LibraryInfo | None:

@@ -80,12 +80,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from steppe.registry import find_transform
+    from steppe.registry import find_class
 
-    return find_transform(name, core=__all__)
+    return find_class("transform", name, core=__all__)
 
 
 def __dir__() -> list[str]:
-    from steppe.registry import list_transforms
+    from steppe.registry import list_classes
 
-    return sorted({*globals(), *list_transforms()})
+    return sorted({*globals(), *list_classes("transform")})
