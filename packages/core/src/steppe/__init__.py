@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from .registry import make_env as make_env
     from .registry import refresh as refresh
     from .registry import register_env as register_env
-    from .registry.records import Kind
     from .specs import Binary as Binary
     from .specs import Bounded as Bounded
     from .specs import BoundedContinuous as BoundedContinuous
@@ -231,6 +230,7 @@ def _class_of_a_package(name: str) -> Any:
     """
     if not name.startswith("_"):
         from .registry import find_class
+        from .registry.records import Kind
 
         kinds: tuple[Kind, ...] = ("transform", "collector", "env class")
         for kind in kinds:
