@@ -23,14 +23,19 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _in_turn(method: _Method, *, reverse: bool = False) -> _Method:
-    """Return the method of a Compose that passes the result of each transform to the next one, or the one before."""
-    name = method.__name__
+    """Return the method of a Compose that passes the result of each transform to the next one, or the one before.
+
+    The result is the last argument of the method; all transforms receive the same other arguments.
+    """
+    name, signature = method.__name__, inspect.signature(method)
 
     @functools.wraps(method)
     def of_all(self: Compose, *args: Any, **kwargs: Any) -> Any:
-        (value,) = (*args, *kwargs.values())
+        if kwargs:
+            args = signature.bind(self, *args, **kwargs).args[1:]
+        *others, value = args
         for transform in reversed(list(self)) if reverse else self:
-            value = getattr(transform, name)(value)
+            value = getattr(transform, name)(*others, value)
         return value
 
     return of_all  # type: ignore[return-value]
@@ -174,16 +179,6 @@ class Compose(Transform):
         """Whether one of them may exclude rows from a step."""
         return any(transform.writes_step for transform in self)
 
-    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        for transform in self:
-            next_tensordict = transform._step(tensordict, next_tensordict)
-        return next_tensordict
-
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        for transform in self:
-            tensordict_reset = transform._reset(tensordict, tensordict_reset)
-        return tensordict_reset
-
     def _post_step_mdp_hooks(
         self, tensordict: TensorDictBase, tensordict_: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase]:
@@ -236,6 +231,8 @@ class Compose(Transform):
 
     forward = _in_turn(Transform.forward)
     _call = _in_turn(Transform._call)
+    _step = _in_turn(Transform._step)
+    _reset = _in_turn(Transform._reset)
     _inv_call = _in_turn(Transform._inv_call, reverse=True)
     _reset_env_preprocess = _in_turn(Transform._reset_env_preprocess, reverse=True)
     transform_fake_tensordict = _in_turn(Transform.transform_fake_tensordict)

@@ -22,7 +22,7 @@ from steppe.transforms.compiled.transform_hooks import (
     set_beside,
     write,
 )
-from steppe.transforms.transform_keys import Key, Keys, as_key, as_keys, keys_property, names_of, replace_last
+from steppe.transforms.transform_keys import Key, Keys, as_key, keys_property, names_of, replace_last
 
 __all__ = ["RewardSum"]
 
@@ -55,11 +55,9 @@ class RewardSum(PlannedTransform):
         self.out_keys = out_keys
         self.reset_keys = reset_keys
         self.reward_spec = reward_spec
-        for name, keys in (("out_keys", out_keys), ("reset_keys", reset_keys)):
-            if in_keys is not None and keys is not None and len(as_keys(keys)) != len(self.in_keys):
-                raise SpecError(
-                    f"RewardSum: {name} and in_keys must have the same length, found {keys} and {self.in_keys}."
-                )
+        if in_keys is not None:
+            for name in ("out_keys", "reset_keys"):
+                self._zipped(name, "in_keys")
 
     _reset_keys: list[Key] | None = None
 
