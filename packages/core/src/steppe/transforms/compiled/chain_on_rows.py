@@ -41,6 +41,8 @@ class TransformedRows(RowWriter):
         self.layout: RowLayout = next((layout for layout in layouts if layout.flags_every_step), layouts[0])
         self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts, self.in_use = base.inverts or bool(self._inverses), base.in_use
+        if not self._inverses:
+            self.decode = base.decode  # type: ignore[method-assign]  # each step of a batch decodes its actions
         #: Inverts and decodes the only action of the only row, an array; None if there are several.
         self._of_one = self._inverses.decoder_of_one(base) if self._inverses and self.n == 1 else None
         # A base that reads the whole root would need the caller's root without what these transforms change in it.
@@ -66,12 +68,10 @@ class TransformedRows(RowWriter):
 
     def decode(self, actions: dict[Key, Array]) -> Any:
         """Turn actions of the caller into library actions: the inverses, last transform first, then the base."""
-        if self._inverses:
-            # A single action needs no blocks and stacks of one row.
-            if self._of_one is not None and len(rows := actions[self.layout.action_keys[0]]) == 1:
-                return [self._of_one(rows[0, ...].copy())]
-            actions = self._inverses.of_rows(actions)
-        return self.base.decode(actions)
+        # A single action needs no blocks and stacks of one row.
+        if self._of_one is not None and len(rows := actions[self.layout.action_keys[0]]) == 1:
+            return [self._of_one(rows[0, ...].copy())]
+        return self.base.decode(self._inverses.of_rows(actions))
 
     def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
         """Return a function that checks and decodes the only action of the only row; None if there are several."""
