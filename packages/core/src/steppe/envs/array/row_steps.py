@@ -57,9 +57,10 @@ class RowSteps:
         written = [key for key, _, _ in layout.written if key not in layout.copied_to_next]
         self._next = [(key, rows.next[key][part]) for key in (*written, *done)]
         # Methods looked up once: a step copies all of these. The arrays of what the next step reads are kept.
-        self._kept_copies = [(key, array.copy) for key, array in self._next if key in layout.root_inputs]
-        self._copies = [(key, array.copy) for key, array in self._next if key not in layout.root_inputs]
-        self._kept: dict[Key, tuple[torch.Tensor | None, Any]] = dict.fromkeys(layout.root_inputs, (None, None))
+        kept = layout.read_by_all
+        self._kept_copies = [(key, array.copy) for key, array in self._next if key in kept]
+        self._copies = [(key, array.copy) for key, array in self._next if key not in kept]
+        self._kept: dict[Key, tuple[torch.Tensor | None, Any]] = dict.fromkeys(kept, (None, None))
         self._root = [(key, rows.root[key][part]) for key in (*(key for key, _, _ in layout.observations), *done)]
         # A row that was reset has not ended, unless the environment sets its done entries in every step.
         self._begun = [
