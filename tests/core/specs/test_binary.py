@@ -75,5 +75,5 @@ def test_a_binary_spec_takes_a_mask() -> None:
     assert spec.expand(4, 3)[0] == spec
     rows = Binary(shape=(2, 1))
     rows.update_mask([[[True, False]], [[False, True]]])
-    with pytest.raises(NotSupported, match="different masks"):
+    with pytest.raises(NotSupported, match="different categories"):
         rows.enumerate(use_mask=True)

@@ -531,12 +531,12 @@ def test_a_size_can_be_made_dynamic() -> None:
     assert spec.make_neg_dim(0) is spec
     assert (spec.shape, spec["a"].shape) == ((-1,), (-1, 3))
     different = Composite(a=Bounded(0, 1, (2, 3)), b=Bounded(torch.arange(2.0), 5), shape=(2,))
-    with pytest.raises(SpecError, match="bounds differ along dimension 0"):
+    with pytest.raises(SpecError, match="values differ along dimension 0"):
         different.make_neg_dim(0)
     assert different["a"].shape == (2, 3)
     with pytest.raises(StateError, match="cannot make a size dynamic"):
         spec.lock_().make_neg_dim(0)
-    with pytest.raises(SpecError, match="bounds differ along dimension 0"):
+    with pytest.raises(SpecError, match="values differ along dimension 0"):
         Bounded(torch.arange(2.0), 5).make_neg_dim(0)
     assert OneHot(3, (2, 3)).make_neg_dim(0).is_in(OneHot(3, (2, 3)).rand())
 

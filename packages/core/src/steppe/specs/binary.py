@@ -6,11 +6,11 @@ import torch
 
 from steppe.errors import SpecError
 
-from . import masks, shapes
+from . import shapes
 from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .base import DeviceLike
 from .categorical import Categorical
-from .dtypes import CPU, DTypeLike
+from .dtypes import DTypeLike
 from .shapes import ShapeLike
 
 __all__ = ["Binary"]
@@ -85,19 +85,7 @@ class Binary(Categorical):
         Raises:
             NotSupported: there are more than 2**24 rows, or the mask differs along batch dimensions.
         """
-        n = self._width()
-        self._check_countable(self.cardinality())
-        where = self._device or CPU
-        bits = torch.arange(2**n, device=where).unsqueeze(-1) >> torch.arange(n - 1, -1, -1, device=where)
-        rows = bits & 1
-        if use_mask and self._mask is not None:
-            open_ = masks.allowed(self._mask, [2]).reshape(-1, n, 2)
-            if bool((open_ != open_[:1]).any()):
-                raise self._unsupported("enumerate", "its rows have different masks: enumerate spec[i]")
-            allowed = open_[0].gather(-1, rows.T).all(0)
-            rows = rows[allowed]
-        rows = rows.to(self._dtype)
-        if not self._shape:
-            return rows.squeeze(-1)
-        size = shapes.static(self._shape)
-        return rows.view(-1, *[1] * (self.ndim - 1), n).expand(-1, *size).clone()
+        mask = self._mask if use_mask else None
+        if mask is not None and self._shape:
+            mask = mask.flatten(-2)
+        return self._listed(mask, [2] * self._width(), shapes.static(self._shape[-1:]))

@@ -11,12 +11,12 @@ from steppe.errors import NotSupported, SpecError
 from . import masks, shapes
 from .action_checks import ArrayCheck, NumberCheck, check_below
 from .action_decoders import ActionDecoder, Refuse, decode_number
-from .base import ChoiceForm, DeviceLike, Spec
+from .base import ChoiceForm, DeviceLike
 from .discrete import Discrete, is_whole, most_categories, whole
 from .dtypes import DTypeLike
 from .leaf import Leaf
 from .masks import MaskLike
-from .shapes import Change, ShapeLike
+from .shapes import ShapeLike
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -122,9 +122,6 @@ class Categorical(Discrete):
             return "no data, as there is no category"
         return f"categories from 0 to {self._n_now - 1}" if self._n_now > 0 else "categories of 0 or more"
 
-    def _change(self, change: Change) -> Spec:
-        return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._moved_mask(change))
-
     def _to_dtype(self, dtype: torch.dtype) -> Self:
         out = self._with(_dtype=dtype)
         count_of(self._n, out)
@@ -185,12 +182,14 @@ class Categorical(Discrete):
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return all choices, ``[cardinality, *shape]``: of several, all combinations. Batch dimensions repeat them."""
+        return self._listed(self._mask if use_mask else None, self._parts, self._event_shape())
+
+    def _listed(self, mask: torch.Tensor | None, parts: list[int], event: torch.Size) -> torch.Tensor:
+        """Return all combinations of categories, ``[n, *batch, *event]``, repeated along batch dimensions."""
         self._check_countable(self.cardinality())
-        event = self._event_shape()
-        columns = masks.allowed_categories(self._mask if use_mask else None, self._parts)
-        rows = torch.cartesian_prod(*columns).to(self._device, self._dtype)
+        rows = shapes.combinations(masks.allowed_categories(mask, parts)).to(self._device, self._dtype)
         batch = shapes.static(self._shape[: self.ndim - len(event)])
-        return rows.view(-1, *[1] * len(batch), *event).expand(-1, *batch, *event).clone()
+        return rows.view(len(rows), *[1] * len(batch), *event).expand(-1, *batch, *event).clone()
 
     def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return 0 and the last category of each choice; see :meth:`Spec.bounds`."""

@@ -321,11 +321,10 @@ class CompositeData(CompositeShape):
         """
         columns = {name: child.enumerate(use_mask) for name, child in self._entries.items()}
         self._check_countable(shapes.product(map(len, columns.values())))
-        counts = [torch.arange(len(column), device=CPU) for column in columns.values()]
-        grid = [axis.flatten() for axis in torch.meshgrid(*counts, indexing="ij")] if counts else []
-        n = torch.Size((math.prod(len(count) for count in counts),))
-        rows = {name: column[at.to(column.device)] for (name, column), at in zip(columns.items(), grid, strict=True)}
-        return self._data(rows, n)
+        chosen = shapes.combinations([torch.arange(len(column), device=CPU) for column in columns.values()])
+        pairs = zip(columns.items(), chosen.unbind(-1), strict=True)
+        rows = {name: column[at.to(column.device)] for (name, column), at in pairs}
+        return self._data(rows, torch.Size((len(chosen),)))
 
 
 def _is_data(val: object) -> TypeGuard[Any]:

@@ -13,11 +13,11 @@ import torch
 from steppe.errors import SpecError
 
 from . import sampling, shapes
-from .base import DeviceLike, Spec
+from .base import DeviceLike
 from .boxes import ContinuousBox, brief
 from .dtypes import CPU, DTypeLike, to_torch_dtype
 from .leaf import Leaf
-from .shapes import Change, ShapeLike
+from .shapes import ShapeLike
 from .spec_meta import OfDomain
 
 if TYPE_CHECKING:
@@ -186,28 +186,10 @@ class Bounded(_Numbers):
     def _domain_text(self) -> str:
         return f"values from {brief(self._box.least)} to {brief(self._box.most)}"
 
-    def _change(self, change: Change) -> Spec:
-        shape = shapes.shape_after(self._shape, change)
-        low, high = (shapes.change_param(edge, self._shape, change) for edge in self._edges())
+    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor], shape: torch.Size | None = None) -> Self:
+        shape = self._shape if shape is None else shape
+        low, high = map(function, self._edges())
         return self._with(_shape=shape, _box=ContinuousBox(low, high, shape=shape))
-
-    def make_neg_dim(self, dim: int) -> Self:
-        """Make the size at ``dim`` dynamic, in place; return the spec.
-
-        Raises:
-            SpecError: the bounds differ along that dimension.
-        """
-        at = shapes.normal_dim(dim, self.ndim, what="Bounded") - self.ndim
-        low, high = (shapes.param_along(bound, at) for bound in self._edges())
-        if low is None or high is None:
-            raise SpecError(f"Bounded: the bounds differ along dimension {dim}, so its size cannot be dynamic.")
-        super().make_neg_dim(dim)
-        self._box = ContinuousBox(low, high, shape=self._shape)
-        return self
-
-    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
-        least, most = self._edges()
-        return self._with(_box=ContinuousBox(function(least), function(most), shape=self._shape))
 
     def _to_dtype(self, dtype: torch.dtype) -> Self:
         edges = zip(self._edges(), ("low", "high"), strict=True)
@@ -231,10 +213,9 @@ class Bounded(_Numbers):
             raise self._unsupported("enumerate", "its values are not countable")
         self._check_countable(self.cardinality())
         low, high = (edge.expand(shapes.static(self._shape)).flatten().tolist() for edge in self._edges())
-        where = self._device or CPU
-        columns = [torch.arange(int(a), int(b) + 1, device=where) for a, b in zip(low, high, strict=True)]
-        grid = torch.cartesian_prod(*columns) if columns else torch.zeros(1, 0, device=where)
-        return grid.reshape(-1, *shapes.static(self._shape)).to(self._dtype)
+        columns = [torch.arange(int(a), int(b) + 1, device=CPU) for a, b in zip(low, high, strict=True)]
+        rows = shapes.combinations(columns).to(self._device, self._dtype)
+        return rows.view(len(rows), *shapes.static(self._shape))
 
     def _same(self, other: Self) -> bool:
         return super()._same(other) and self._box == other._box

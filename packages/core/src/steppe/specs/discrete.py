@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from . import masks, sampling, shapes
+from .base import Spec
 from .boxes import BoxList, CategoricalBox
 from .dtypes import CPU
 from .leaf import Leaf
@@ -175,6 +176,19 @@ class Discrete(Leaf):
             return masks.moved(self._mask, shapes.positions(self._shape, change))
         rows = shapes.positions(self._shape[:-1], lambda t: change(t.unsqueeze(-1).expand(self._shape))[..., 0])
         return masks.moved(self._mask, rows)
+
+    def _change(self, change: Change) -> Spec:
+        event = self._event_shape()
+        if event and (len(event) > 1 or not shapes.event_survives(self._shape, change)):
+            return self._change_event(change)
+        return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._moved_mask(change))
+
+    def _change_event(self, change: Change) -> Spec:
+        """Return the spec after an operation that changes the last sizes, those of categories or choices."""
+        raise IndexError(
+            f"The last dimension of a {type(self).__name__} of shape {tuple(self._shape)} holds the categories: it "
+            f"cannot be indexed, resized or moved."
+        )
 
     def _resize(self, shape: torch.Size) -> None:
         other = self._with(_shape=shape)

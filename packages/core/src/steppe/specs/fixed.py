@@ -11,10 +11,9 @@ from tensordict import NonTensorData, NonTensorStack
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import Key, Rows, Spec, named
+from .base import Key, Rows, named
 from .dtypes import CPU
 from .nontensor import NonTensor, same_data
-from .shapes import Change
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,6 +27,8 @@ class Fixed(NonTensor):
     Args:
         datum: NonTensorData, a NonTensorStack, or a bare value.
     """
+
+    _tensors = ("_place",)
 
     def __init__(self, datum: object) -> None:
         wrapped = datum if isinstance(datum, (NonTensorData, NonTensorStack)) else NonTensorData(datum)
@@ -72,9 +73,11 @@ class Fixed(NonTensor):
     def _flat(self) -> list[object]:
         return [self._values[place] for place in self._place.expand(shapes.static(self._shape)).flatten().tolist()]
 
-    def _change(self, change: Change) -> Spec:
-        place = shapes.change_param(self._place, self._shape, change)
-        return self._with(_shape=shapes.shape_after(self._shape, change), _place=place)
+    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
+        """Return the spec on another device; see :meth:`Spec.to`."""
+        out = super().to(dest)
+        out._place = self._place  # Python reads it, so it stays on the CPU
+        return out
 
     def _resize(self, shape: torch.Size) -> None:
         try:
@@ -82,18 +85,6 @@ class Fixed(NonTensor):
         except RuntimeError:
             raise SpecError(f"{self!r}: the values do not broadcast to the shape {tuple(shape)}.") from None
         super()._resize(shape)
-
-    def make_neg_dim(self, dim: int) -> Self:
-        """Make the size at ``dim`` dynamic, in place; return the spec.
-
-        Raises:
-            SpecError: the values differ along that dimension.
-        """
-        place = shapes.param_along(self._place, shapes.normal_dim(dim, self.ndim, what="NonTensor") - self.ndim)
-        if place is None:
-            raise SpecError(f"The values of {self!r} differ along dimension {dim}, so its size cannot be dynamic.")
-        self._place = place
-        return super().make_neg_dim(dim)
 
     def __eq__(self, other: object) -> bool:
         """Whether shape, device and values are equal."""

@@ -131,10 +131,8 @@ class MultiCategorical(Categorical):
         mask = " that the mask allows" if self._mask is not None else ""
         return f"categories below {self._nvec.tolist()}{mask}"
 
-    def _change(self, change: Change) -> Spec:
+    def _change_event(self, change: Change) -> Spec:
         shape = shapes.shape_after(self._shape, change)
-        if shapes.event_survives(self._shape, change) and self._nvec.ndim == 1:
-            return self._with(_shape=shape, _mask=self._moved_mask(change))
         if self._mask is not None:
             raise SpecError("MultiCategorical: the choices that a mask is about cannot be indexed, resized or moved.")
         counts = shapes.compress(change(self._nvec.expand(shapes.static(self._shape))))

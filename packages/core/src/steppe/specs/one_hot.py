@@ -13,13 +13,13 @@ from steppe.errors import SpecError
 from . import masks, shapes
 from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_one_hot
 from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_one_hot
-from .base import ChoiceForm, DeviceLike, Key, Rows, Spec, named
+from .base import ChoiceForm, DeviceLike, Key, Rows, named
 from .categorical import Categorical
 from .discrete import Discrete, is_whole, whole
 from .dtypes import DTypeLike
 from .leaf import in_shape, one_element, shape_fault
 from .masks import MaskLike
-from .shapes import Change, ShapeLike
+from .shapes import ShapeLike
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -188,14 +188,6 @@ class OneHot(Discrete):
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
         return self._one_hot(self._draw_numbers(lead, generator, device, torch.int64), self._dtype)
-
-    def _change(self, change: Change) -> Spec:
-        if not shapes.event_survives(self._shape, change):
-            raise IndexError(
-                f"The last dimension of a {type(self).__name__} of shape {tuple(self._shape)} holds the categories: it "
-                f"cannot be indexed, resized or moved."
-            )
-        return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._moved_mask(change))
 
     def __getitem__(self, index: object) -> Any:
         """Index the rows, which the last dimension holds.

@@ -25,6 +25,7 @@ __all__ = [
     "ShapeLike",
     "broadcast",
     "change_param",
+    "combinations",
     "compress",
     "dim_after",
     "event_survives",
@@ -136,6 +137,13 @@ def product(counts: Iterable[int | float]) -> int | float:
     while len(factors) > 1:
         factors = [math.prod(factors[i : i + 2]) for i in range(0, len(factors), 2)]
     return factors[0] if factors else 1
+
+
+def combinations(columns: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return all combinations of one element of each of ``k`` columns, ``[n, k]``. The last one varies fastest."""
+    if not columns:
+        return torch.zeros(1, 0, dtype=torch.int64, device=CPU)
+    return torch.cartesian_prod(*columns).view(-1, len(columns))
 
 
 def stand_in(shape: Sequence[int]) -> int:

@@ -33,7 +33,8 @@ def as_device(device: DeviceLike) -> torch.device | None:
 class Shaped(Spec):
     """Base of specs that are not a Composite: shape, device and shape operations.
 
-    Every operation is a function of a tensor. A subclass overrides :meth:`_change` to apply it to its parameters too.
+    Every operation is a function of a tensor, which is applied to the parameters too: tensors that broadcast to the
+    shape. A subclass whose parameters have other shapes overrides :meth:`_change`.
     """
 
     _tensors: ClassVar[tuple[str, ...]] = ()
@@ -83,11 +84,14 @@ class Shaped(Spec):
 
     def _change(self, change: Change) -> Spec:
         """Return the spec of ``change(data)``."""
-        return self._with(_shape=shapes.shape_after(self._shape, change))
+        shape = shapes.shape_after(self._shape, change)
+        return self._map_tensors(lambda param: shapes.change_param(param, self._shape, change), shape)
 
-    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor], shape: torch.Size | None = None) -> Self:
+        """Return a copy with ``function`` applied to the parameters, and with another shape."""
         held = {name: getattr(self, name) for name in self._tensors}
-        return self._with(**{name: function(value) for name, value in held.items() if value is not None})
+        mapped = {name: function(value) for name, value in held.items() if value is not None}
+        return self._with(_shape=self._shape if shape is None else shape, **mapped)
 
     def clone(self) -> Self:
         """Return an independent copy."""
@@ -136,8 +140,16 @@ class Shaped(Spec):
         """Make the size at ``dim`` dynamic, in place; return the spec.
 
         Raises:
-            SpecError: its domain differs along that dimension.
+            SpecError: its parameters differ along that dimension.
         """
         at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
-        self._shape = torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :]))
+
+        def along(param: torch.Tensor) -> torch.Tensor:
+            same = shapes.param_along(param, at - self.ndim)
+            if same is None:
+                raise SpecError(f"{self!r}: values differ along dimension {dim}, so its size cannot be dynamic.")
+            return same
+
+        dynamic = torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :]))
+        self.__dict__.update(self._map_tensors(along, dynamic).__dict__)
         return self
