@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import torch
@@ -31,6 +32,8 @@ DeviceLike: TypeAlias = "torch.device | str | int | None"
 Rows: TypeAlias = "tuple[int, ...] | None"
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
+
+_Result = TypeVar("_Result")
 
 _NO_ROWS: Rows = ()
 
@@ -381,9 +384,17 @@ class Spec(metaclass=SpecMeta):
 
     # Shapes ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, method: str, *arguments: object) -> Any:
-        """Return the spec of ``data.method(*arguments)``. Classes may override the operations below instead."""
+    def _apply(self, change: Callable[[Any], Any], doing: str) -> Any:
+        """Return the spec of ``change(data)``. Classes may override the operations below instead.
+
+        Args:
+            change: a shape operation that tensors and specs have.
+            doing: name of the operation in errors.
+        """
         raise NotImplementedError
+
+    def _changed(self, method: str, *arguments: object) -> Any:
+        return self._apply(methodcaller(method, *arguments), " ".join([method, *map(str, arguments)]))
 
     def expand(self, *sizes: ShapeLike) -> Self:
         """Return the spec of data expanded to a larger shape; -1 keeps a size."""
@@ -425,8 +436,16 @@ class Spec(metaclass=SpecMeta):
         return tuple(self[(*[slice(None)] * at, i)] for i in range(self.shape[at]))
 
     @abstractmethod
+    def _index(self, index: object) -> Any:
+        """Return the spec of ``data[index]``."""
+
     def __getitem__(self, index: object) -> Any:
-        """Index the batch dimensions, as a tensor is indexed."""
+        """Index as data of this shape is indexed: with ints, slices, None, ``...``, lists, arrays and tensors.
+
+        The batch dimensions of a Composite are indexed. An int along the stacked dimension of a stack gives the part
+        itself, any other index a new spec; an empty selection along it raises NotSupported.
+        """
+        return self._index(index)
 
     @abstractmethod
     def make_neg_dim(self, dim: int) -> Self:
@@ -469,8 +488,12 @@ class Spec(metaclass=SpecMeta):
         Raises:
             SpecError: data of this shape cannot be changed so.
         """
+        return self._attempt(doing, lambda: shapes.shape_after(self.shape, change))
+
+    def _attempt(self, doing: str, change: Callable[[], _Result]) -> _Result:
+        """Return the result of a shape operation; its RuntimeError becomes a SpecError."""
         try:
-            return shapes.shape_after(self.shape, change)
+            return change()
         except RuntimeError as error:
             reason = str(error).replace(str(shapes.stand_in(self.shape)), "-1")
             raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot {doing}: {reason}") from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -172,12 +173,11 @@ class Choice(Spec):
 
     # Shapes, copies and devices ----------------------------------------------------------------------------------
 
-    def _changed(self, method: str, *arguments: object) -> Self:
-        return type(self)([getattr(choice, method)(*arguments) for choice in self._choices])
+    def _apply(self, change: Callable[[Any], Any], doing: str) -> Self:
+        return type(self)(list(map(change, self._choices)))
 
-    def __getitem__(self, index: object) -> Any:
-        """Index as data of this shape is indexed."""
-        return self._changed("__getitem__", index)
+    def _index(self, index: object) -> Any:
+        return self._apply(itemgetter(index), "index")
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec."""

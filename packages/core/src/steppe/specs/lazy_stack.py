@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from operator import methodcaller
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -156,15 +155,14 @@ class LazyStack(Spec, Generic[Part]):
         """Return a part as a spec of this shape, repeated along the stacked dimension."""
         return part.unsqueeze(self._dim).expand((*part.shape[: self._dim], len(self._parts), *part.shape[self._dim :]))
 
-    def _changed(self, method: str, *arguments: object) -> Any:
+    def _apply(self, change: Callable[[Any], Any], doing: str) -> Any:
         """Apply an operation to every part, repeated, and stack one row of each result. One part gives no stack."""
-        change = methodcaller(method, *arguments)
-        self._shape_after(" ".join([method, *map(str, arguments)]), change)
+        self._shape_after(doing, change)
         if len(self._parts) == 1:
             return change(self._repeated(self._parts[0]))
         at = shapes.dim_after(self.shape, self._dim, change)
         if at is None:
-            raise self._unsupported(method, f"the parts along dimension {self._dim} differ")
+            raise self._unsupported(doing, f"the parts along dimension {self._dim} differ")
         rows = [change(self._repeated(part))[(*[slice(None)] * at, i)] for i, part in enumerate(self._parts)]
         return self._restack(rows, at)
 
@@ -192,16 +190,6 @@ class LazyStack(Spec, Generic[Part]):
                 ]
                 return self._stack(rows, dim)
         return chosen[int(numbers.flatten()[0])]
-
-    def __getitem__(self, index: object) -> Any:
-        """Index as data of this shape is indexed.
-
-        An int along the stacked dimension gives the part itself, any other index a new spec.
-
-        Raises:
-            NotSupported: the selection along the stacked dimension is empty.
-        """
-        return self._index(index)
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec. The stacked dimension cannot be dynamic."""

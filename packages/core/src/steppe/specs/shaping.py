@@ -115,26 +115,16 @@ class Shaped(Spec):
         self._device = None
         return self
 
-    def _try(self, doing: str, change: Change) -> Self:
-        try:
-            # Some operations return another class: selecting one choice of a MultiCategorical gives a Categorical.
-            return self._change(change)  # type: ignore[return-value]
-        except RuntimeError as error:
-            raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot {doing}: {error}") from None
+    def _apply(self, change: Change, doing: str) -> Spec:
+        return self._attempt(doing, lambda: self._change(change))
 
-    def _changed(self, method: str, *arguments: object) -> Spec:
-        text = " ".join([method, *map(str, arguments)])
-        return self._try(text, lambda t: getattr(t, method)(*arguments))
-
-    def permute(self, *dims: ShapeLike) -> Spec:
+    def permute(self, *dims: ShapeLike) -> Any:
         """Return the spec with its dimensions in another order."""
-        order = shapes.flat_sizes(dims)
-        return self._try(f"permute to {tuple(order)}", lambda t: t.permute(order))
+        return self._changed("permute", tuple(shapes.flat_sizes(dims)))
 
-    def __getitem__(self, index: object) -> Any:
-        """Index as a tensor of this shape is indexed: ints, slices, None, ``...``, lists, arrays and tensors."""
+    def _index(self, index: object) -> Any:
         ready = shapes.torch_index(index)
-        return self._try(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
+        return self._apply(lambda t: shapes.indexed(t, ready), f"index with {index!r}")
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec.

@@ -221,10 +221,6 @@ class StackedComposite(LazyStack[Composite], Composite):
 
     # Reading and editing entries ---------------------------------------------------------------------------------
 
-    def __getitem__(self, index: object) -> Any:
-        """Return the entry at a key, or index the batch dimensions."""
-        return Composite.__getitem__(self, index)
-
     def _edit(self, method: str, *arguments: object, rows: Sequence[Any]) -> None:
         """Call a method of every part with its row. If it raises for one part, no part changes."""
         for trial in (True, False):
