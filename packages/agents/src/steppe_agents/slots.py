@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
-from steppe.storage import Layout, Storage, StorageHandle, TensorDictBuilder
+from steppe.storage import Storage, TensorDictBuilder
 from steppe_agents.frame_store import RunningRow
 from steppe_agents.trajectories import Trajectories
 
@@ -71,8 +71,9 @@ class Slots:
     def __init__(self, columns: Columns, n: int, length: int, fds: list[int] | None = None) -> None:
         self.columns, self.n, self.length = columns, n, length
         head = Composite({"full": Unbounded((), dtype=torch.int64), "state": columns.state})
-        self.steps = _shared(columns.step, (n, length), None if fds is None else fds[0])
-        self.heads = _shared(head, (n,), None if fds is None else fds[1])
+        of_steps, of_heads = fds or (None, None)
+        self.steps = Storage(columns.step, (n, length), kind="shared", fd=of_steps)
+        self.heads = Storage(head, (n,), kind="shared", fd=of_heads)
         #: 1 for a slot that has not been read: the worker sets it, and the caller clears it.
         self.full = self.heads.arrays["full"]
         self.state_keys = [key for key in self.heads.tensors if key != "full"]
@@ -90,12 +91,6 @@ class Slots:
     def of_worker(self, worker: int, n_workers: int) -> range:
         """Return the numbers of the slots of one worker."""
         return range(self.n * worker // n_workers, self.n * (worker + 1) // n_workers)
-
-
-def _shared(spec: Composite, rows: tuple[int, ...], fd: int | None) -> Storage:
-    if fd is None:
-        return Storage(spec, rows, kind="shared")
-    return Storage.attach(StorageHandle(spec, rows, Layout.of(spec, rows).nbytes, fd))
 
 
 class SlotWriter:

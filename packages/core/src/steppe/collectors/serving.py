@@ -15,7 +15,7 @@ from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.shared_weights import SharedWeights, fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.collectors.writer import Key
-from steppe.storage import Storage, StorageHandle
+from steppe.storage import Storage
 from steppe.workers import ControlBlock, ItemError, Service, Worker
 
 __all__ = ["WorkerLink", "serve"]
@@ -91,8 +91,8 @@ class WorkerLink(Service):
         if message[0] == "requests":
             self._of_requests().take(message[1], fds)
             return
-        _, spec, rows, nbytes = message
-        storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
+        _, spec, rows = message
+        storage = Storage(spec, rows, kind="shared", fd=fds[0])
         for at in ((block, self.worker.index) for block in range(rows[0])):
             tensors = {key: tensor[at] for key, tensor in storage.tensors.items()}
             self._rows.append((tensors, {key: array[at] for key, array in storage.arrays.items()}))

@@ -19,7 +19,7 @@ from tensordict import TensorDictBase
 from steppe.collectors.policy_content import PolicyContent, set_attributes
 from steppe.errors import PolicyError
 from steppe.specs import Composite, Unbounded
-from steppe.storage import Layout, Storage, StorageHandle
+from steppe.storage import Storage
 from steppe.workers import pickled
 
 __all__ = ["Field", "NewWeights", "SharedWeights", "fields_of", "values_for", "write_into"]
@@ -178,10 +178,7 @@ class SharedWeights:
         spec.set("words", Unbounded((2,), dtype=torch.int64))
         spec.set("attributes", Unbounded((_ROOM,), dtype=torch.uint8))
         spec.set("size", Unbounded((1,), dtype=torch.int64))
-        if fd is None:
-            storage = Storage(spec, (2,), kind="shared")
-        else:
-            storage = Storage.attach(StorageHandle(spec, (2,), Layout.of(spec, (2,)).nbytes, fd))
+        storage = Storage(spec, (2,), kind="shared", fd=fd)
         self.fd = storage.handle().fd
         self._storage = storage
         self._words = storage.arrays["words"][0]

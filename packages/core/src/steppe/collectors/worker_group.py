@@ -184,7 +184,7 @@ class WorkerGroup:
             if specs[0] is not None and all(spec == specs[0] for spec in specs):
                 self._memory = BatchMemory(specs[0], self.n, one_block=self._one_block)
                 handle = self._memory.storage.handle()
-                self.hand(("batches", handle.spec, handle.rows, handle.nbytes), [handle.fd])
+                self.hand(("batches", handle.spec, handle.rows), [handle.fd])
             self.prepared = True
         except Exception as error:
             self.stop_after(error)

@@ -186,7 +186,7 @@ class Choice(Spec):
 
     def clone(self) -> Self:
         """Return an independent copy."""
-        return self._changed("clone")
+        return type(self)([choice.clone() for choice in self._choices])
 
     def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
         """Return the spec with every choice on another device, or of another dtype; itself if nothing changes."""

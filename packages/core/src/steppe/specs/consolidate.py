@@ -10,6 +10,7 @@ from steppe.errors import SpecError
 from .base import Spec
 from .composite import Composite
 from .continuous import Unbounded
+from .keys import as_path
 from .lazy_stack import LazyStack
 from .nontensor import NonTensor
 from .stacked import stack
@@ -36,7 +37,7 @@ def every_leaf_key(spec: Spec) -> list[Any]:
         for name, child in part.items():
             if isinstance(child, Composite):
                 below = every_leaf_key(child)
-                keys += [(name, *((key,) if isinstance(key, str) else key)) for key in below]
+                keys += [as_path((name, key)) for key in below]
             elif child is not None:
                 keys.append(name)
     return list(dict.fromkeys(keys))

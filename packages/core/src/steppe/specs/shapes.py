@@ -35,7 +35,6 @@ __all__ = [
     "flat_sizes",
     "indexed",
     "indexed_names",
-    "is_index",
     "normal_dim",
     "numbers_along",
     "param_along",
@@ -208,20 +207,12 @@ def dim_after(shape: torch.Size, dim: int, change: Change) -> int | None:
     return None
 
 
-def is_index(value: object) -> bool:
-    """Whether ``value`` is valid as a part of an index."""
-    return (
-        value is None
-        or value is Ellipsis
-        or isinstance(value, (int, slice, list, range, torch.Tensor, np.ndarray, np.integer, np.bool_))
-    )
-
-
 def torch_index(index: object) -> Any:
     """Convert lists, ranges and arrays in ``index`` to tensors, which torch reads without ambiguity."""
     if isinstance(index, tuple):
         return tuple(torch_index(part) for part in index)
-    if not is_index(index):
+    kinds = (int, slice, list, range, torch.Tensor, np.ndarray, np.integer, np.bool_)
+    if index is not None and index is not Ellipsis and not isinstance(index, kinds):
         raise SpecError(
             f"Cannot index a spec with {index!r}: expected ints, slices, None, ..., lists, arrays or tensors."
         )

@@ -153,20 +153,12 @@ class TensorDictBuilder:
         self.batch_size = torch.Size((*rows, *spec.shape))
         self.device = device
         self._leaves: list[str] = []
-        self._nodes: list[tuple[str, TensorDictBuilder, list[str | tuple[str, ...]]]] = []
+        self._nodes: list[tuple[str, TensorDictBuilder]] = []
         for name, child in spec.items():
             if isinstance(child, Composite):
-                builder = TensorDictBuilder(child, rows, device=device)
-                self._nodes.append((name, builder, builder.flat_keys(prefix=(name,))))
+                self._nodes.append((name, TensorDictBuilder(child, rows, device=device)))
             elif child is not None:
                 self._leaves.append(name)
-
-    def flat_keys(self, prefix: tuple[str, ...] = ()) -> list[str | tuple[str, ...]]:
-        """Return the keys of all leaves, as strings at the first level and tuples below it."""
-        keys: list[str | tuple[str, ...]] = [(*prefix, name) if prefix else name for name in self._leaves]
-        for name, builder, _ in self._nodes:
-            keys += builder.flat_keys((*prefix, name))
-        return keys
 
     def __call__(self, flat: Mapping[Any, torch.Tensor]) -> TensorDict:
         """Build the TensorDict; keys that are missing in ``flat`` are left out."""
@@ -180,7 +172,7 @@ class TensorDictBuilder:
             key = (*prefix, name) if prefix else name
             if key in flat:
                 source[name] = flat[key]
-        for name, builder, _ in self._nodes:
+        for name, builder in self._nodes:
             source[name] = builder._nested(flat, (*prefix, name))
         return build_td(source, self.batch_size, self.device)
 

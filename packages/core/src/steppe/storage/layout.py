@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from steppe.errors import NotSupported
-from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
+from steppe.specs import Composite, Spec, as_path, torch_to_numpy_dtype_dict
 
 __all__ = ["Field", "Layout", "split_loose", "storage_problem"]
 
@@ -107,7 +107,7 @@ def split_loose(spec: Composite) -> tuple[Composite, dict[Any, Spec]]:
             part, below = split_loose(child)
             if below and child.data_cls is None:
                 kept[name] = part
-                loose.update(((name, *((key,) if isinstance(key, str) else key)), leaf) for key, leaf in below.items())
+                loose.update((as_path((name, key)), leaf) for key, leaf in below.items())
         elif _leaf_problem(name, child) is not None:
             kept.pop(name)
             loose[name] = child

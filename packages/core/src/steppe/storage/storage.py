@@ -33,7 +33,6 @@ class StorageHandle:
 
     spec: Composite
     rows: tuple[int, ...]
-    nbytes: int
     fd: int
 
 
@@ -105,7 +104,7 @@ class Storage:
         """
         if self._fd is None:
             raise NotSupported(f"A {self.kind} storage cannot be attached from another process: make it 'shared'.")
-        return StorageHandle(self.spec, self.rows, self.layout.nbytes, self._fd)
+        return StorageHandle(self.spec, self.rows, self._fd)
 
     @property
     def td(self) -> TensorDict:

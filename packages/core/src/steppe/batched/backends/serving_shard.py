@@ -14,7 +14,7 @@ from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import LooseInputs, LooseReports
 from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
-from steppe.storage import Storage, StorageHandle
+from steppe.storage import Storage
 from steppe.workers import ControlBlock, ItemError, Service, Worker
 
 __all__ = ["ENTRY", "ShardFactories", "ShardService", "serve"]
@@ -98,8 +98,8 @@ class ShardService(Service):
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Write rows of the storage that the caller shares from now on."""
-        row, n_rows, nbytes = message
-        storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
+        row, n_rows = message
+        storage = Storage(row, (n_rows,), kind="shared", fd=fds[0])
         at_work, at = worker.at_work
         self.use(storage, Flags(n_rows, control.extra), words=at_work, at=at)
 
