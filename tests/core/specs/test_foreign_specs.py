@@ -176,6 +176,13 @@ def test_stacks_of_values_follow_operations_on_shapes() -> None:
         spec.make_neg_dim(0)
 
 
+def test_stacks_of_values_keep_their_values_on_any_device() -> None:
+    spec = Choice([NonTensorStack("a", "b"), NonTensorStack("c", "d")]).to("meta")
+    assert spec.device == torch.device("meta")
+    assert spec.zero().tolist() == ["a", "b"]
+    assert spec.to("meta") is spec
+
+
 # Arguments without effect ------------------------------------------------------------------------------------------
 
 

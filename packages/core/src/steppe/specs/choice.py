@@ -111,9 +111,10 @@ class Choice(Spec):
     def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         if self._is_one(val, rows, exact):
             return
-        lead = _lead(val, self.ndim) if rows is None else rows
+        actual = shapes.lead_of(val, self.ndim)
+        lead = actual if rows is None else rows
         # Rows may be of different choices.
-        if lead and _lead(val, self.ndim) == lead:
+        if lead and actual == lead:
             for index in itertools.product(*map(range, lead)):
                 row = val[index]
                 if not self._is_one(row, (), exact):
@@ -218,12 +219,6 @@ def _fixed(value: object) -> Spec:
         f"Choice: expected specs, strings, NonTensorData or NonTensorStack, found {type(value).__name__} {value!r}. "
         f"Wrap other values: NonTensorData(value)."
     )
-
-
-def _lead(val: Any, ndim: int) -> tuple[int, ...]:
-    """Return the dimensions of data in front of the last ``ndim``."""
-    shape = val.batch_size if is_tensor_collection(val) else getattr(val, "shape", ())
-    return tuple(shape[: max(0, len(shape) - ndim)])
 
 
 def _nested(picked: Any, choices: list[Spec]) -> Any:

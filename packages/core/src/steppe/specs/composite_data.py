@@ -130,11 +130,8 @@ class CompositeData(CompositeShape):
     def _lead_of(self, val: Any) -> tuple[int, ...]:
         """Return the leading dimensions of the first entry of a dict."""
         for name, child in self._entries.items():
-            if name in val:
-                value = val[name]
-                shape = value.batch_size if is_tensor_collection(value) else getattr(value, "shape", None)
-                if shape is not None:
-                    return tuple(shape[: max(0, len(shape) - child.ndim)])
+            if hasattr(val.get(name), "shape"):
+                return shapes.lead_of(val[name], child.ndim)
         return ()
 
     def _has_dynamic_sizes(self) -> bool:

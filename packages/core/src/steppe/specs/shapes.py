@@ -35,6 +35,7 @@ __all__ = [
     "flat_sizes",
     "indexed",
     "indexed_names",
+    "lead_of",
     "normal_dim",
     "numbers_along",
     "param_along",
@@ -85,6 +86,12 @@ def fits_rows(shape: Sequence[int], expected: Sequence[int], rows: Sequence[int]
         and (rows is None or tuple(shape[:lead]) == tuple(rows))
         and fits(shape[lead:] if lead else shape, expected)
     )
+
+
+def lead_of(data: Any, ndim: int) -> tuple[int, ...]:
+    """Return the dimensions of data in front of the last ``ndim``; none for data without a shape."""
+    shape = getattr(data, "shape", ())
+    return tuple(shape[: max(0, len(shape) - ndim)])
 
 
 def normal_dim(dim: int, ndim: int, *, what: str) -> int:
