@@ -105,6 +105,7 @@ class Transform(Placed):
     _in_keys_inv: list[Key] | None = None
     _out_keys_inv: list[Key] | None = None
     _found_keys: list[Key] | None = None
+    _derived = (*Placed._derived, "_found_keys")
     _missing_tolerance: bool = False
 
     def __init__(
@@ -482,10 +483,6 @@ class Transform(Placed):
             )
         return value
 
-    def _forget_parent(self) -> None:
-        super()._forget_parent()
-        vars(self).pop("_found_keys", None)
-
     # -- without an environment -----------------------------------------------------------------------------------
 
     @dispatch(source="in_keys", dest="out_keys")
@@ -550,11 +547,6 @@ class Transform(Placed):
             state[name] = state[name].copy()
         vars(twin).update(state)
         return twin
-
-    def __getstate__(self) -> dict[str, object]:
-        state = super().__getstate__()
-        state.pop("_found_keys", None)
-        return state
 
     def __repr__(self) -> str:
         # Keys as they were assigned, because reading the default keys may start an environment.

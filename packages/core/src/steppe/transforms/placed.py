@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from steppe.envs import Module
 from steppe.errors import StateError
@@ -18,6 +18,8 @@ __all__ = ["Placed"]
 class Placed(Module):
     """A module that belongs to at most one environment or Compose. Copies belong to none."""
 
+    #: Attributes that follow from the environment; they are deleted if it changes, and copies do not have them.
+    _derived: ClassVar[tuple[str, ...]] = ("_parent",)
     _owner_ref: Callable[[], Any] | None = None
     _parent: TransformedEnv | None = None
 
@@ -84,7 +86,8 @@ class Placed(Module):
         return self._parent
 
     def _forget_parent(self) -> None:
-        vars(self).pop("_parent", None)
+        for name in self._derived:
+            vars(self).pop(name, None)
 
     def _changed(self) -> None:
         """Notify the environment that the specs or the behaviour of the transform have changed."""
@@ -101,4 +104,4 @@ class Placed(Module):
         """Release resources; called when the environment is closed."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_owner_ref", "_parent")}
+        return {name: value for name, value in vars(self).items() if name not in ("_owner_ref", *self._derived)}

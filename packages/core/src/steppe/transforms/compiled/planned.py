@@ -23,6 +23,7 @@ class PlannedTransform(EnvTransform):
     does = "works on the data of an environment"
 
     _bound_hooks: Hooks | None = None
+    _derived = (*EnvTransform._derived, "_bound_hooks")
 
     @property
     def _bound(self) -> Hooks:
@@ -45,12 +46,3 @@ class PlannedTransform(EnvTransform):
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         raise NotImplementedError(f"{type(self).__name__} does not define hooks(specs).")
-
-    def _forget_parent(self) -> None:
-        super()._forget_parent()
-        self._bound_hooks = None
-
-    def __getstate__(self) -> dict[str, object]:
-        state = super().__getstate__()
-        state.pop("_bound_hooks", None)
-        return state
