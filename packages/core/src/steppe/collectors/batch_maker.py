@@ -225,9 +225,7 @@ class BatchMaker:
             run = self._row_run = RowRun(self.env, writer) if RowRun.fits(self.env, writer) else None
         if run is None:
             return None
-        if isinstance(act, RandomActions) and act.in_blocks:
-            return run.with_random_actions(act, root, step, self._stopped)
-        return run.with_policy(act, root, step, self._stopped)
+        return run.run(act, root, step, self._stopped)
 
     def _step(
         self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, random: bool

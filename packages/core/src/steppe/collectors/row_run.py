@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.writer import FrameWriter
-from steppe.envs import EnvBase, RandomActions, RowFrames, row_steps_of, with_written
+from steppe.envs import Ended, EnvBase, RandomActions, RowFrames
 from steppe.specs import below_next
 from steppe.storage import build_td, entries
 from steppe.workers import exclusive
 
 __all__ = ["RowRun"]
 
-_from_numpy = torch.from_numpy
+_Act = Callable[[TensorDictBase], TensorDictBase]
 
 
 class RowRun(RowFrames):
@@ -46,8 +45,7 @@ class RowRun(RowFrames):
         )
 
     def __init__(self, env: EnvBase, frames: FrameWriter) -> None:
-        self.steps = env.row_steps or row_steps_of(env.row_writer, env.batch_size)
-        super().__init__(self.steps.loop, env.batch_size, type(env).__name__)
+        super().__init__(env.row_run_steps, type(env).__name__)
         self.frames, self.capacity, self.device = frames, frames.steps, env.device
         self.memory = frames.td  # the frame writer may give this memory away, and a new RowRun is needed then
         rows, part = self.rows, self.part
@@ -64,23 +62,28 @@ class RowRun(RowFrames):
         self.use({key: arrays[key] for key in frames.root_keys}, following, actions)
         self._cleared = [arrays[key] for name in done for key in (name, below_next(name))]
 
-    def _clear(self, first: int) -> None:
-        """Set done entries to False from step ``first`` on: only steps in which rows end write them."""
-        for array in self._cleared:
-            array[first:] = False
+    def next_root(self, t: int, root: TensorDictBase, ended: Ended) -> TensorDictBase:
+        """Return copies of the data of step ``t``, because the memory of the frames is used again."""
+        level = dict(entries(root))
+        self.copy_root(level, self._moved, ended)
+        views = self.frames.step_views(t)
+        for flag, at in self._done:
+            # In the memory of this step, because a policy may write them in place.
+            level[flag] = views[at]
+        return build_td(level, self.size, self.device)
+
+    def keep_root(self, t: int, root: TensorDictBase) -> None:
+        """Copy the root of step ``t`` to the frames."""
+        self.frames.write_root(t, root)
 
     @exclusive("collecting a batch")
-    def with_policy(
-        self,
-        act: Callable[[TensorDictBase], TensorDictBase],
-        root: TensorDictBase,
-        first: int,
-        stopped: Callable[[], bool] | None = None,
+    def run(
+        self, act: _Act, root: TensorDictBase, first: int, stopped: Callable[[], bool] | None = None
     ) -> tuple[int, TensorDictBase]:
-        """Step the environment with a policy up to the end of the batch.
+        """Step the environment up to the end of the batch.
 
         Args:
-            act: the policy.
+            act: the policy, or random actions, which are drawn in blocks if possible.
             root: the root of the first step.
             first: the first step to write.
             stopped: called after each step; True ends the batch there.
@@ -88,51 +91,20 @@ class RowRun(RowFrames):
         Returns:
             How many steps the batch has, and the root of the next one.
         """
-        advance, write_root, copies = self.steps.advance, self.frames.write_root, self.copies
-        step_views, done = self.frames.step_views, self._done
-        self._clear(first)
-        level: dict[Any, Any] = dict(root.items())
-        for step in range(first, self.frames.steps):
-            views = step_views(step)
-            for flag, at in done:
-                # In the memory of this step, because a policy may write them in place.
-                level[flag] = views[at]
+        for array in self._cleared:  # only steps in which rows end write these
+            array[first:] = False
+        end = self.frames.steps
+        if isinstance(act, RandomActions) and act.in_blocks:
+            for key in (*self.observed, *self.layout.done_keys):
+                self.rows.root[key][self.part] = root.get(key).numpy()
+            self.begin(first)
+            t, ended = self.with_blocks(act.take, first, end, goes_on=True, stopped=stopped)
+        else:
+            views = self.frames.step_views(first)
+            level = {**dict(root.items()), **{flag: views[at] for flag, at in self._done}}
             root = build_td(level, self.size, self.device)
-            root = with_written(root, act(root))
-            ended = advance(root)
-            write_root(step, root)
-            for array, written in copies:
-                array[step] = written
-            level = dict(entries(root))
-            if ended:
-                self.write_end(step, ended)
-                level.update(self.steps.first_data(ended))
-            else:
-                for name, after in self._moved:
-                    level[name] = _from_numpy(after.copy())
-            if stopped is not None and stopped():
-                break
-        return step + 1, build_td({**level, **self._cleared_flags()}, self.size, self.device)
-
-    @exclusive("collecting a batch")
-    def with_random_actions(
-        self, actions: RandomActions, root: TensorDictBase, first: int, stopped: Callable[[], bool] | None = None
-    ) -> tuple[int, TensorDictBase]:
-        """Step the environment with random actions, sampled in blocks; see :meth:`with_policy`."""
-        self._clear(first)
-        for key in (*self.observed, *self.layout.done_keys):
-            self.rows.root[key][self.part] = root.get(key).numpy()
-        self.begin(first)
-        step, ended = self.with_blocks(actions.take, first, self.frames.steps, goes_on=True, stopped=stopped)
-        following_root = root.copy()
-        first_data = self.steps.first_data(ended) if ended else {}
-        for key, after in self._moved:
-            following_root.set(key, first_data[key] if ended else _from_numpy(after.copy()))
-        for key, value in self._cleared_flags().items():
-            following_root.set(key, value)
-        return step, following_root
-
-    def _cleared_flags(self) -> dict[str, torch.Tensor]:
-        """Return the done entries of the root of the next batch."""
-        views = self.frames.step_views(0)
-        return {name: torch.zeros_like(views[at]) for name, at in self._done}
+            t, root, ended = self.with_policy(act, root, first, end, goes_on=True, stopped=stopped)
+        level = dict(root.items())
+        self.copy_root(level, self._moved, ended)
+        level.update({flag: torch.zeros_like(self.frames.step_views(0)[at]) for flag, at in self._done})
+        return t, build_td(level, self.size, self.device)

@@ -296,6 +296,19 @@ class ResetAndStep(EnvAttributes):
             self.base_state.row_steps = rows
         return rows  # type: ignore[no-any-return]
 
+    @property
+    def row_run_steps(self) -> RowSteps:
+        """Steps through the row writer, even if it runs torch code: for rollouts and collectors, of many steps at once.
+
+        They are kept, because binding a chain of transforms to new rows takes as long as many steps.
+        """
+        state = self.base_state
+        steps, writer = self.row_steps or state.row_run_steps, self.row_writer
+        if steps is None or steps.writer is not writer:
+            assert writer is not None
+            steps = state.row_run_steps = row_steps_of(writer, self.batch_size)
+        return steps
+
     def _plain_rows(self, tensordict: TensorDictBase) -> RowSteps | None:
         """Return the RowSteps for a step of this data; None if it has a mask, or must be checked against the specs."""
         state = self.base_state
@@ -316,7 +329,7 @@ class ResetAndStep(EnvAttributes):
         """Clear what was derived from the row writer; call it if the row writer depends on more than the specs."""
         state = self.base_state
         state.row_steps = state.no_row_writer_reason = Unset
-        state.cached_loop = None
+        state.row_run_steps = None
         state.changes += 1
 
     def note_use(self) -> None:

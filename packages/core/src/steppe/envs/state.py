@@ -15,7 +15,6 @@ from steppe.envs.data_types import Key
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
-    from steppe.envs.array.row_loop import Loop
     from steppe.envs.array.row_steps import RowSteps
     from steppe.envs.auto_reset import AutoResetMemory
 
@@ -70,7 +69,7 @@ class Uses:
 
 
 # Attributes that a copy works out for itself, or must not share with the original.
-_NOT_COPIED = ("cache", "row_steps", "no_row_writer_reason", "changes", "cached_loop", "collector", "uses")
+_NOT_COPIED = ("cache", "row_steps", "no_row_writer_reason", "changes", "row_run_steps", "collector", "uses")
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ class BaseState:
         row_steps: steps on TensorDicts that go through rows; None if there is no row writer for them.
         no_row_writer_reason: why an array environment has no row writer; None if it has one.
         changes: how often the specs or the row writer have changed.
-        cached_loop: the rows of the last rollout, bound to the row writer, which the next rollout uses again.
+        row_run_steps: steps of rollouts and collectors through a row writer that runs torch code, once there were any.
         collector: the collector that steps the environment.
         uses: counts changes of the user of the environment.
     """
@@ -119,7 +118,7 @@ class BaseState:
     row_steps: RowSteps | type[Unset] | None = Unset
     no_row_writer_reason: str | type[Unset] | None = Unset
     changes: int = 0
-    cached_loop: Loop | None = None
+    row_run_steps: RowSteps | None = None
     collector: ReferenceType[Any] | None = None
     uses: Uses = field(default_factory=Uses)
 

@@ -161,22 +161,22 @@ class RowSteps:
         root = step_mdp(self.attach(tensordict, self._built(data)))
         return root if fresh is None else write_begun(root, fresh)
 
-    def advance(self, tensordict: TensorDict) -> Ended:
-        """Step all rows and begin episodes in the rows that ended, leaving the data in ``rows``.
+    def advance(self, tensordict: TensorDictBase, *, reset: bool = True) -> Ended:
+        """Step all rows, leaving the data in ``rows``.
 
         Args:
             tensordict: root data with the action.
+            reset: begin episodes in the rows that ended.
 
         Returns:
             The rows that ended.
         """
         actions, _ = self._inputs(tensordict)
-        ended = self._step_and_reset(actions, self._infos(tensordict))
-        return ended
+        return self._step_and_reset(actions, self._infos(tensordict)) if reset else self._step(actions)
 
-    def _infos(self, tensordict: TensorDict) -> list[EnvInfo | None] | None:
+    def _infos(self, tensordict: TensorDictBase) -> list[EnvInfo | None] | None:
         """Return the ``env_info`` of the last reset of a single row, which stays in the data; None for a batch."""
-        info = None if self.batch_size else entries(tensordict).get("env_info")
+        info = None if self.batch_size or type(tensordict) is not TensorDict else entries(tensordict).get("env_info")
         return None if info is None else [info_for_library(info)]
 
     def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[Key, torch.Tensor] | None]:

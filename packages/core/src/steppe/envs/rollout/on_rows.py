@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
-from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import RowWriter
+from steppe.envs.array.rows import Ended
 from steppe.envs.data_types import Key
 from steppe.envs.kept_entries import is_kept
-from steppe.envs.rollout.on_tensordicts import RolloutPlan, out_of_actions
-from steppe.envs.rollout.policies import Policy, note_policy, with_written
+from steppe.envs.rollout.on_tensordicts import RolloutPlan, actor, out_of_actions
+from steppe.envs.rollout.policies import Policy
 from steppe.envs.rollout.random_actions import RandomActions
 from steppe.envs.rollout.row_frames import RowFrames, TakeActions
 from steppe.errors import PolicyError
@@ -33,24 +33,12 @@ _FIRST = 256
 
 def rollout_on_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TensorDictBase:
     """Write up to ``max_steps`` steps into a new storage, and return it uncopied."""
-    rollout = _Rollout(env, writer, plan)
+    rollout = _Rollout(env, plan)
     if plan.policy is not None:
-        rollout.with_policy(plan.policy)
+        rollout.run_policy(actor(env, plan))
     else:
         rollout.with_actions(RandomActions(env).take if plan.actions is None else _given_actions(env, writer, plan))
-    env.base_state.cached_loop = rollout.loop
     return rollout.result()
-
-
-def _cached_loop(env: EnvBase, writer: RowWriter) -> Loop:
-    """Return a loop on rows of its own: the one of the last rollout, unless the row writer has changed.
-
-    Binding a chain of transforms to new rows takes as long as many steps.
-    """
-    state = env.base_state
-    # A rollout that raised an error, or is still running, has not put its loop back.
-    loop, state.cached_loop = state.cached_loop, None
-    return loop if loop is not None and loop.writer is writer else Loop(writer, writer.new_rows())
 
 
 def _given_actions(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TakeActions:
@@ -75,8 +63,8 @@ def _given_actions(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TakeAc
 
 
 class _Rollout(RowFrames):
-    def __init__(self, env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> None:
-        super().__init__(_cached_loop(env, writer), env.batch_size, type(env).__name__)
+    def __init__(self, env: EnvBase, plan: RolloutPlan) -> None:
+        super().__init__(env.row_run_steps, type(env).__name__)
         self.plan = plan
         self.dim = len(self.size)
         # A rollout that may end early starts small and grows, so that max_steps may be generous.
@@ -89,8 +77,16 @@ class _Rollout(RowFrames):
         if plan.policy is None:
             self.root_spec = union(self.root_spec, self.layout.actions.spec)
         self.next_spec = self.layout.next_spec.exclude(*private)
+        #: Entries that each step reads of its root, and that the result does not hold: their arrays in the rows.
+        read = [key for key in private if key in self.layout.read_by_all]
+        self._private = [(key, self.rows.next[key][self.part]) for key in read]
+        self._private_roots = [(key, self.rows.root[key][self.part]) for key in read]
+        nested = any(isinstance(child, Composite) for child in self.root_spec.values())
+        self._builder = TensorDictBuilder(self.root_spec, self.size, device=self.layout.device) if nested else None
+        #: The entries of the environment in the root that the policy was given.
+        self._views: dict[Key, torch.Tensor] = {}
         self.columns: dict[Key, list[torch.Tensor]] = {}
-        self.steps = 0
+        self.taken = 0
         self._allocate()
         self._write_start()
         self.begin(0)
@@ -129,52 +125,35 @@ class _Rollout(RowFrames):
     @exclusive("rollout")
     def with_actions(self, take: TakeActions) -> None:
         """Step with actions that are known in advance."""
-        self.steps, _ = self.with_blocks(take, 0, self.plan.max_steps, until_done=self.until_done)
+        self.taken, _ = self.with_blocks(take, 0, self.plan.max_steps, until_done=self.until_done)
 
     @exclusive("rollout")
-    def with_policy(self, policy: Policy) -> None:
+    def run_policy(self, act: Policy) -> None:
         """Step with a policy, which gets a TensorDict of views of the result as the root."""
-        plan, layout, loop = self.plan, self.layout, self.loop
-        device, root_spec = layout.device, self.root_spec
-        read = [key for key in layout.root_inputs if key in self.root.tensors]
-        rows_of, decode, copy_root_inputs = self.layout.actions.rows_of, self.writer.decode, loop.copy_root_inputs
-        builder = TensorDictBuilder(root_spec, self.size, device=device)
-        size, part = self.size, self.part
-        flat = not any(isinstance(child, Composite) for child in root_spec.values())
-        t = 0
-        kept: dict[Any, Any] = {}
-        while True:
-            rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
-            root: TensorDictBase = build_td(dict(rows), size, device) if flat else builder(rows)
-            for key, value in kept.items():
-                root.set(key, value)
-            try:
-                root = with_written(root, policy(root))
-            except Exception as error:
-                note_policy(error, policy, root)
-                raise
-            decoded = decode(rows_of(root, size))
-            for key in read:
-                self.rows.root[key][part] = root.get(key).detach().numpy()
-            self._keep(root, rows)
-            kept = self._kept_for_next_root(root, rows)
-            last = self.until_done or t + 1 == plan.max_steps
-            ended = (loop.step if last or not size else loop.step_and_reset)(decoded)
-            for array, row in self.copies:
-                array[t] = row
-            t += 1
-            self.steps = t
-            copy_root_inputs([row for row, _, _ in ended] if ended else ())
-            if ended:
-                self.write_end(t - 1, ended)
-            if t == plan.max_steps or (ended and self.until_done):
-                break
-            if t == self.capacity:
-                self.grow()
-            if ended:
-                self.begin_episodes(t, ended, plan.max_steps)
-            else:
-                self.fill_roots(t + 1)
+        first = {key: torch.from_numpy(row.copy()) for key, row in self._private_roots}
+        root = self._root_at(0, first)
+        self.taken, _, _ = self.with_policy(act, root, 0, self.plan.max_steps, until_done=self.until_done)
+
+    def next_root(self, t: int, root: TensorDictBase, ended: Ended) -> TensorDictBase:
+        """Return views of the memory of step ``t``, with the entries of the policy that ``step_mdp`` keeps."""
+        kept = self._kept_for_next_root(root, self._views)
+        if self._private:
+            self.copy_root(kept, self._private, ended)
+        if ended:
+            self.begin_episodes(t, ended, self.plan.max_steps)
+        else:
+            self.fill_roots(t + 1)
+        return self._root_at(t, kept)
+
+    def _root_at(self, t: int, others: dict[Any, Any]) -> TensorDictBase:
+        self._views = views = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
+        if self._builder is None:
+            root: TensorDictBase = build_td(dict(views), self.size, self.layout.device)
+        else:
+            root = self._builder(views)
+        for key, value in others.items():
+            root.set(key, value)
+        return root
 
     @staticmethod
     def _kept_for_next_root(root: TensorDictBase, rows: dict[Key, torch.Tensor]) -> dict[Any, Any]:
@@ -192,32 +171,33 @@ class _Rollout(RowFrames):
                     kept.update({path: leaf for path, leaf in _leaves(key, value) if path not in rows})
         return kept
 
-    def _keep(self, root: TensorDictBase, rows: dict[Key, torch.Tensor]) -> None:
+    def keep_root(self, t: int, root: TensorDictBase) -> None:
         """Keep the entries that the policy has written; they are stacked at the end, with their gradients."""
+        rows = self._views
         source: Any = entries(root) if type(root) is _TD else root
         for key, value in source.items():
             if key in rows:
-                self._keep_own(key, value, rows)
+                self._keep_own(t, key, value)
             elif isinstance(value, TensorDictBase):
                 for path, leaf in _leaves(key, value):
                     if path in rows:
-                        self._keep_own(path, leaf, rows)
+                        self._keep_own(t, path, leaf)
                     elif is_kept(path, self.plan.declared):
                         self.columns.setdefault(path, []).append(leaf)
             elif key[0] != "_" or is_kept(key, self.plan.declared):
                 self.columns.setdefault(key, []).append(value)
 
-    def _keep_own(self, key: Key, value: torch.Tensor, rows: dict[Key, torch.Tensor]) -> None:
+    def _keep_own(self, t: int, key: Key, value: torch.Tensor) -> None:
         """Keep an entry of the environment if the policy has replaced its tensor; otherwise it is in storage."""
         column = self.columns.get(key)
         if column is not None:
             column.append(value)
-        elif value is not rows[key]:
-            self.columns[key] = [*self.root.tensors[key][: self.steps].unbind(0), value]
+        elif value is not self._views[key]:
+            self.columns[key] = [*self.root.tensors[key][:t].unbind(0), value]
 
     def result(self) -> TensorDictBase:
         """Return all steps as one TensorDict ``[*B, T]``."""
-        steps = self.steps
+        steps = self.taken
         whole = steps == self.capacity
         mostly_unused = steps * 2 <= self.capacity  # a slice would keep all of it alive
 

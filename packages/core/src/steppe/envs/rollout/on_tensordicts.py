@@ -21,7 +21,7 @@ from steppe.storage import build_td, entries, name_dims
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["RolloutPlan", "finish", "out_of_actions", "plan", "rollout_on_tensordicts"]
+__all__ = ["RolloutPlan", "actor", "finish", "out_of_actions", "plan", "rollout_on_tensordicts"]
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _policy_device(policy: Any) -> torch.device | None:
 def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     """Run a rollout through TensorDicts; works for every environment."""
     assert plan.start is not None
-    act = _actor(env, plan)
+    act = actor(env, plan)
     keep_going = not plan.break_any and not plan.break_all
     root: TensorDictBase = plan.start
     whole = keep_going and plan.callback is None and plan.storing_device is None
@@ -128,7 +128,8 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     return without_private(frames.stacked(contiguous=plan.contiguous), plan.declared)
 
 
-def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
+def actor(env: EnvBase, plan: RolloutPlan) -> Policy:
+    """Return what writes the actions of a rollout into the data of each step."""
     policy = plan.policy
     if plan.actions is not None:
         return _replay(plan.actions, env)

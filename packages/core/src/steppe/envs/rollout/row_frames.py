@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 
-from steppe.envs.array.row_loop import Loop
+from steppe.envs.array.row_steps import RowSteps
 from steppe.envs.array.rows import Arrays, Ended
-from steppe.envs.data_types import Key
+from steppe.envs.data_types import Array, Key
+from steppe.envs.rollout.policies import Policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK
 from steppe.storage import copy_rows
 from steppe.workers import InUse
@@ -30,10 +32,11 @@ class RowFrames:
     frames themselves, for many steps at once.
 
     Args:
-        loop: the row writer and its rows.
-        size: batch size of the environment: empty, or ``(n,)``.
+        steps: steps the rows of the environment.
+        name: the name of the environment, for errors.
 
     Attributes:
+        size: batch size of the environment: empty, or ``(n,)``.
         in_use: the thread that steps the environment.
         part: index of the caller's data in an array of rows: all rows of a batch, or row 0.
         observed: keys of the observations.
@@ -42,11 +45,11 @@ class RowFrames:
 
     capacity: int
 
-    def __init__(self, loop: Loop, size: torch.Size, name: str) -> None:
-        self.loop, self.rows, self.size = loop, loop.rows, size
-        self.writer, self.layout = loop.writer, loop.writer.layout
+    def __init__(self, steps: RowSteps, name: str) -> None:
+        self.steps, self.loop, self.rows = steps, steps.loop, steps.rows
+        self.writer, self.layout = steps.writer, steps.layout
+        self.size, self.part = steps.batch_size, steps.part
         self.in_use = self.writer.in_use or InUse(name)
-        self.part: Any = (...,) if size else (0, ...)
         self.observed: list[Key] = [key for key, _, _ in self.layout.observations]
         row = sum(self.rows.root[key].nbytes for key in self.observed)
         self._stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
@@ -100,13 +103,7 @@ class RowFrames:
             array[t] = flag
 
     def begin_episodes(self, t: int, ended: Ended, end: int) -> None:
-        """Write the root of step ``t``, in which some rows begin an episode, if it is before step ``end``.
-
-        A batch has reset these rows in the step before. A single environment is reset here: episodes end seldom, and
-        the call would cost each step 0.4 us.
-        """
-        if not self.size:
-            self.loop.reset((0,))
+        """Write the root of step ``t``, in which rows that were reset begin an episode, if it is before ``end``."""
         if t >= end:
             return
         self.fill_roots(t)
@@ -118,6 +115,73 @@ class RowFrames:
             else:
                 array[t] = start
         self._filled = t + 1
+
+    def next_root(self, t: int, root: TensorDictBase, ended: Ended) -> TensorDictBase:
+        """Return the root of step ``t``. A subclass that calls a policy defines it.
+
+        Args:
+            t: the step.
+            root: the root of the step before, with the action and all else that the policy has written.
+            ended: the rows that ended in the step before, and have been reset.
+        """
+        raise NotImplementedError
+
+    def keep_root(self, t: int, root: TensorDictBase) -> None:
+        """Keep the root of step ``t``, which a policy has written to. A subclass that calls a policy defines it."""
+        raise NotImplementedError
+
+    def copy_root(self, level: dict[Any, Any], copied: Sequence[tuple[Key, Array]], ended: Ended) -> None:
+        """Copy entries of the next root from the rows.
+
+        Args:
+            level: the entries of the next root, where the copies are put.
+            copied: key and array of ``next`` in the rows.
+            ended: the rows that ended, and have been reset.
+        """
+        if ended:
+            first = self.steps.first_data(ended)
+            level.update((key, first[key]) for key, _ in copied)
+            return
+        for key, following in copied:
+            level[key] = _from_numpy(following.copy())
+
+    def with_policy(
+        self,
+        act: Policy,
+        root: TensorDictBase,
+        first: int,
+        end: int,
+        *,
+        goes_on: bool = False,
+        until_done: bool = False,
+        stopped: Callable[[], bool] | None = None,
+    ) -> tuple[int, TensorDictBase, Ended]:
+        """Step with a policy; see :meth:`with_blocks`.
+
+        Args:
+            act: the policy.
+            root: the root of the first step.
+            first, end, goes_on, until_done, stopped: as in :meth:`with_blocks`.
+
+        Returns:
+            The number of the last step plus one, its root, and the rows that ended in it.
+        """
+        advance, keep_root, next_root = self.steps.advance, self.keep_root, self.next_root
+        t = first
+        while True:
+            root = with_written(root, act(root))
+            ended = advance(root, reset=goes_on or not (until_done or t + 1 == end))
+            keep_root(t, root)
+            for array, written in self.copies:
+                array[t] = written
+            t += 1
+            if ended:
+                self.write_end(t - 1, ended)
+            if t == end or (ended and until_done) or (stopped is not None and stopped()):
+                return t, root, ended
+            if t == self.capacity:
+                self.grow()
+            root = next_root(t, root, ended)
 
     def with_blocks(
         self,
@@ -181,6 +245,8 @@ class RowFrames:
                             self.fill_roots(t)
                             return t, ended
                         if goes_on or t < end:
+                            if not batched:  # episodes end seldom, and step_and_reset would cost each step 0.4 us
+                                loop.reset((0,))
                             self.begin_episodes(t, ended, end)
                 self.fill_roots(t)
             if stopped is not None and stopped():
@@ -189,3 +255,4 @@ class RowFrames:
 
 
 _NONE: Ended = []
+_from_numpy = torch.from_numpy
