@@ -699,16 +699,6 @@ class BatchedEnv(EnvBase):
         self._described()
         return self._layout.passed_through
 
-    @property
-    def env_info_spec(self) -> Composite:
-        """The spec of the ``env_info`` that ``reset`` takes for each row."""
-        self._described()
-        return super().env_info_spec
-
-    @env_info_spec.setter
-    def env_info_spec(self, spec: Composite) -> None:
-        self.base_state.env_info_spec = spec
-
     def to(self, device: Any) -> BatchedEnv:  # type: ignore[override]
         """Return data on ``device`` from now on; the environments keep their devices."""
         if not self._running:

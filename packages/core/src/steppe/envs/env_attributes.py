@@ -163,8 +163,9 @@ class EnvAttributes(SpecViews, Module):
     @property
     def env_info_spec(self) -> Composite:
         """The values that ``reset(env_info=...)`` takes for each row. Empty by default."""
+        batch_size = self.batch_size  # first, because reading it makes the environments of a batch, with their specs
         spec = self.base_state.env_info_spec
-        return spec if spec is not None else Composite({}, shape=self.batch_size)
+        return spec if spec is not None else Composite({}, shape=batch_size)
 
     @env_info_spec.setter
     def env_info_spec(self, spec: Composite) -> None:
