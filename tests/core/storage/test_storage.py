@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import multiprocessing
 import os
@@ -13,7 +12,7 @@ import torch
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded, Composite, NonTensor, OneHot, Unbounded
-from steppe.storage import Storage, StorageHandle, storage_problem
+from steppe.storage import Storage, storage_problem
 from tests.limits import CHILD
 
 SPEC = Composite(
@@ -57,8 +56,8 @@ def test_entries_that_are_written_first_take_memory_as_it_is() -> None:
 def test_numpy_and_torch_see_the_same_memory(kind: str) -> None:
     storage = Storage(SPEC, (4,), kind=kind)
 
-    storage.row(2)["observation"][...] = 7
-    storage.row(2)["scalar"][...] = 3
+    storage.arrays["observation"][2] = 7
+    storage.arrays["scalar"][2] = 3
     storage.tensors["pixels"][1] = 9
 
     assert storage.tensors["observation"][2].tolist() == [7, 7, 7]
@@ -73,7 +72,6 @@ def test_the_tensordict_view_nests_and_writes_through() -> None:
 
     assert storage.td.batch_size == (4,)
     assert storage.arrays["agents", "reward"][3, 0] == 2.0
-    assert storage.row_td(3)["agents", "reward"].tolist() == [2.0]
 
 
 def test_a_dtype_that_numpy_lacks_is_seen_by_torch_alone() -> None:
@@ -86,16 +84,15 @@ def test_a_dtype_that_numpy_lacks_is_seen_by_torch_alone() -> None:
     assert storage.td["x"][1].tolist() == [1.5] * 3
 
 
-def _write_one(handle: StorageHandle) -> None:
-    storage = Storage.attach(dataclasses.replace(handle, fd=os.dup(handle.fd)))
+def _write_one(fd: int) -> None:
+    storage = Storage(SPEC, (3,), kind="shared", fd=os.dup(fd))
     storage.arrays["observation"][1] = 42
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="descriptors are inherited by fork here")
 def test_another_process_writes_what_this_one_reads() -> None:
     storage = Storage(SPEC, (3,), kind="shared")
-    handle = storage.handle()
-    child = multiprocessing.get_context("fork").Process(target=_write_one, args=(handle,))
+    child = multiprocessing.get_context("fork").Process(target=_write_one, args=(storage.fd,))
 
     child.start()
     child.join(CHILD)
@@ -106,7 +103,7 @@ def test_another_process_writes_what_this_one_reads() -> None:
 
 def test_memory_outlives_its_storage_while_a_view_lives() -> None:
     storage = Storage(SPEC, (3,), kind="shared")
-    fd = storage.handle().fd
+    fd = storage.fd
     tensor = storage.tensors["observation"]
     tensor += 5
 
@@ -147,9 +144,9 @@ def test_unequal_rows_have_no_layout() -> None:
     assert storage_problem(stacked) is not None
 
 
-def test_only_shared_storage_has_a_handle() -> None:
-    with pytest.raises(NotSupported, match="plain storage cannot be attached"):
-        Storage(SPEC, (2,)).handle()
+def test_only_shared_storage_has_a_descriptor() -> None:
+    with pytest.raises(NotSupported, match="plain storage has no descriptor"):
+        _ = Storage(SPEC, (2,)).fd
 
 
 def test_an_unknown_kind_is_refused() -> None:

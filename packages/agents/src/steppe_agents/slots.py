@@ -81,7 +81,7 @@ class Slots:
     @property
     def fds(self) -> list[int]:
         """The descriptors of the memory, for another process."""
-        return [self.steps.handle().fd, self.heads.handle().fd]
+        return [self.steps.fd, self.heads.fd]
 
     @property
     def nbytes(self) -> int:

@@ -179,7 +179,7 @@ class SharedWeights:
         spec.set("attributes", Unbounded((_ROOM,), dtype=torch.uint8))
         spec.set("size", Unbounded((1,), dtype=torch.int64))
         storage = Storage(spec, (2,), kind="shared", fd=fd)
-        self.fd = storage.handle().fd
+        self.fd = storage.fd
         self._storage = storage
         self._words = storage.arrays["words"][0]
         self._sizes, self._payloads = storage.arrays["size"], storage.arrays["attributes"]

@@ -183,8 +183,8 @@ class WorkerGroup:
             specs = self.ask_all("prepare")
             if specs[0] is not None and all(spec == specs[0] for spec in specs):
                 self._memory = BatchMemory(specs[0], self.n, one_block=self._one_block)
-                handle = self._memory.storage.handle()
-                self.hand(("batches", handle.spec, handle.rows), [handle.fd])
+                storage = self._memory.storage
+                self.hand(("batches", storage.spec, storage.rows), [storage.fd])
             self.prepared = True
         except Exception as error:
             self.stop_after(error)

@@ -19,7 +19,7 @@ from steppe.storage.few_rows import clear_rows, copy_rows
 from steppe.storage.large_arrays import LARGE, large_array, large_clone, large_tensor
 from steppe.storage.layout import Field, Layout, split_loose, storage_problem
 from steppe.storage.set_array import TOLIST_LIMIT, set_array
-from steppe.storage.storage import Kind, Storage, StorageHandle
+from steppe.storage.storage import Kind, Storage
 
 __all__ = [
     "LARGE",
@@ -28,7 +28,6 @@ __all__ = [
     "Kind",
     "Layout",
     "Storage",
-    "StorageHandle",
     "TensorDictBuilder",
     "build_alike",
     "build_td",

@@ -7,7 +7,6 @@ import mmap
 import os
 import weakref
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,19 +20,10 @@ from steppe.storage.large_arrays import large_array
 from steppe.storage.layout import Field, Layout
 from steppe.systems import anonymous_file
 
-__all__ = ["Kind", "Storage", "StorageHandle"]
+__all__ = ["Kind", "Storage"]
 
 Kind = Literal["plain", "shared", "pinned", "cuda"]
 _KINDS = ("plain", "shared", "pinned", "cuda")
-
-
-@dataclass(frozen=True)
-class StorageHandle:
-    """What another process needs to attach to a shared storage: send ``fd`` as a descriptor, the rest by value."""
-
-    spec: Composite
-    rows: tuple[int, ...]
-    fd: int
 
 
 class Storage:
@@ -48,7 +38,8 @@ class Storage:
         device: the GPU of a ``"cuda"`` storage.
         unset: keys of entries that are written before they are read. In a plain storage their memory is not cleared,
             and large arrays reuse earlier memory.
-        fd: descriptor of a ``"shared"`` storage of another process, which is taken over; see :meth:`attach`.
+        fd: descriptor of a ``"shared"`` storage of another process with the same ``spec`` and ``rows``; the storage
+            closes it.
 
     Attributes:
         arrays: key to numpy view, ``[*rows, *shape]``; empty on a GPU, and without leaves that have no numpy dtype.
@@ -91,20 +82,16 @@ class Storage:
             else:
                 self._allocate(unset)
 
-    @classmethod
-    def attach(cls, handle: StorageHandle) -> Storage:
-        """Attach to the shared memory of another process; takes over ``handle.fd``."""
-        return cls(handle.spec, handle.rows, kind="shared", fd=handle.fd)
-
-    def handle(self) -> StorageHandle:
-        """Return what another process needs to attach; only for the ``"shared"`` kind.
+    @property
+    def fd(self) -> int:
+        """The descriptor of a ``"shared"`` storage, with which another process makes the same storage.
 
         Raises:
             NotSupported: this storage is of another kind.
         """
         if self._fd is None:
-            raise NotSupported(f"A {self.kind} storage cannot be attached from another process: make it 'shared'.")
-        return StorageHandle(self.spec, self.rows, self._fd)
+            raise NotSupported(f"A {self.kind} storage has no descriptor for another process: make it 'shared'.")
+        return self._fd
 
     @property
     def td(self) -> TensorDict:
@@ -112,16 +99,6 @@ class Storage:
         if self._td is None:
             self._td = TensorDictBuilder(self.spec, self.rows)(self.tensors)
         return self._td
-
-    def row(self, index: int | tuple[int, ...]) -> dict[Any, np.ndarray]:
-        """Return writable numpy views of one row, ``{key: [*shape]}``, for scalars too."""
-        at: Any = (*index, ...) if isinstance(index, tuple) else (index, ...)
-        return {key: array[at] for key, array in self.arrays.items()}
-
-    def row_td(self, index: int | tuple[int, ...]) -> TensorDict:
-        """Return one row as a TensorDict of torch views, batch size ``spec.shape``."""
-        builder = TensorDictBuilder(self.spec, (), device=None)
-        return builder({key: tensor[index] for key, tensor in self.tensors.items()})
 
     def new_views(self, at: tuple[int, ...]) -> tuple[TensorDict, np.ndarray]:
         """Return some rows of a ``"shared"`` storage as a TensorDict of new views.

@@ -95,8 +95,7 @@ class Processes(Backend):
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage = Storage(row, (n,), kind="shared")
-        handle = storage.handle()
-        control = self.pool.share(Flags.nbytes(n), (handle.spec, n), [handle.fd])
+        control = self.pool.share(Flags.nbytes(n), (row, n), [storage.fd])
         self._flags = Flags(n, control.extra)
         if self._shard is not None:
             self._shard.use(storage, self._flags)
