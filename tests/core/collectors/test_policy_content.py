@@ -120,6 +120,27 @@ def test_containers_and_parameters_are_looked_into() -> None:
     assert (table == 2).all(), "a tensor of the same memory"
 
 
+class AnswersEveryName:
+    """An object like the proxies of remote procedure calls."""
+
+    def __getattr__(self, name: str) -> AnswersEveryName:
+        return AnswersEveryName()
+
+
+def test_an_object_that_answers_every_name_is_searched_once() -> None:
+    holder = Holder()
+    holder.remote = AnswersEveryName()  # type: ignore[attr-defined]
+
+    assert "net.weight" in PolicyContent(holder).tensors
+
+
+def test_the_function_inside_a_cache_is_searched() -> None:
+    net = nn.Linear(2, 2)
+    cached = functools.lru_cache(functools.wraps(net.forward)(lambda td: net(td)))
+
+    assert any(tensor is net.weight for tensor in PolicyContent(cached).tensors.values())
+
+
 def test_a_tensor_in_two_places_is_one_by_several_names() -> None:
     net = nn.Linear(2, 2)
     other = net

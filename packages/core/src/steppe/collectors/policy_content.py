@@ -7,6 +7,7 @@ way, and find the same names.
 from __future__ import annotations
 
 import functools
+import inspect
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -194,7 +195,9 @@ class PolicyContent:
             self._class(_joined(name, path), type(part))
 
     def _instance(self, name: str, value: object, own: bool) -> None:
-        wrapped = getattr(value, "__wrapped__", None)
+        # An object that answers every name has no wrapped object.
+        wraps = inspect.getattr_static(value, "__wrapped__", None) is not None
+        wrapped = getattr(value, "__wrapped__", None) if wraps else None
         attributes = dict(_attributes(value))
         if not attributes and not hasattr(value, "__dict__") and wrapped is None and not _has_slots(type(value)):
             self.unknown.append(name)
