@@ -246,7 +246,7 @@ class Here(Mine):
     pass
 
 def make():
-    print("read", repr(sys.stdin.read()))
+    print("read", repr(sys.stdin.read()), flush=True)  # before the caller prints
     print("said", file=sys.stderr)
     return Here(max_steps=3)
 
