@@ -9,51 +9,37 @@ import numpy as np
 import pytest
 import torch
 
-from steppe import ArrayEnv, Collector, Composite, MultiaSyncDataCollector, MultiSyncDataCollector, Unbounded
-from steppe.specs import Categorical
+from steppe import Collector, MultiaSyncDataCollector, MultiSyncDataCollector
+from steppe.systems import HAS_FORK
 from steppe_testing import assert_equal_data
+from tests.core.collectors.screen import Screen
 
 #: Steps in the batch of a worker. Two batches of such frames have about 8 MB.
 STEPS = 16
 
 
-class Pictures(ArrayEnv):
-    """Pictures of 256 kB that show the number of the step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_spec = Composite(pixels=Unbounded((64, 1024), dtype=torch.float32))
-        self.action_spec = Categorical(2)
-        self.reward_spec = Unbounded((1,))
-        self.count = 0
-
-    def reset_into(self, out: Any, seed: int | None, env_info: Any) -> None:
-        self.count = 0
-        out["pixels"][...] = 0
-
-    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
-        self.count += 1
-        out["pixels"][...] = self.count
-        out["reward"][...] = 1
-        return self.count == 11, False
-
-
 def lockstep(**kwargs: Any) -> Collector:
-    return MultiSyncDataCollector([Pictures] * 2, frames_per_batch=2 * STEPS, seed=0, **kwargs)
+    return MultiSyncDataCollector([Screen] * 2, frames_per_batch=2 * STEPS, seed=0, **kwargs)
 
 
 def address(batch: Any) -> int:
     return int(batch["pixels"].data_ptr())
 
 
-def test_batches_that_the_caller_keeps_do_not_change() -> None:
-    with lockstep() as collector:
-        kept = [next(collector) for _ in range(6)]
-        copies = [batch.clone() for batch in kept]
-        for _ in range(3):
-            next(collector)
+def collect_and_keep(collector: Collector, n: int) -> list[Any]:
+    """Return n batches, after checking that later ones do not change them."""
+    kept = [next(collector) for _ in range(n)]
+    copies = [batch.clone() for batch in kept]
+    for _ in range(4):
+        next(collector)
     for batch, copy in zip(kept, copies, strict=True):
         assert_equal_data(batch, copy)
+    return kept
+
+
+def test_batches_that_the_caller_keeps_do_not_change() -> None:
+    with lockstep() as collector:
+        kept = collect_and_keep(collector, 6)
     assert len({address(batch) for batch in kept}) == 6
 
 
@@ -83,13 +69,8 @@ def test_kept_and_copied_batches_are_equal(cat_results: Any) -> None:
 
 
 def test_workers_that_go_on_at_once_leave_kept_batches() -> None:
-    with MultiaSyncDataCollector([Pictures] * 2, frames_per_batch=STEPS * 2, seed=0) as collector:
-        kept = [next(collector) for _ in range(8)]
-        copies = [batch.clone() for batch in kept]
-        for _ in range(4):
-            next(collector)
-        for batch, copy in zip(kept, copies, strict=True):
-            assert_equal_data(batch, copy)
+    with MultiaSyncDataCollector([Screen] * 2, frames_per_batch=STEPS * 2, seed=0) as collector:
+        collect_and_keep(collector, 8)
 
 
 def test_return_same_td_yields_one_memory() -> None:
@@ -106,7 +87,7 @@ def test_batches_outlive_their_collector() -> None:
     assert_equal_data(batch, copy)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.skipif(not HAS_FORK, reason="this system does not fork")
 def test_memory_that_a_forked_process_may_read_is_not_reused() -> None:
     with lockstep() as collector:
         batch = next(collector)

@@ -9,9 +9,10 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from steppe import ArrayEnv, Categorical, Collector, Composite, SerialEnv, StepCounter, TransformedEnv, Unbounded
+from steppe import Collector, SerialEnv, StepCounter, TransformedEnv
 from steppe.collectors import LocalBackend
 from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
+from tests.core.collectors.screen import Screen
 
 ENVS = {
     "rows": lambda: SerialEnv(2, ArrayCountingEnv),
@@ -44,26 +45,6 @@ def test_batches_move_to_memory_given_after_the_first_step(make, compact):
                     assert torch.equal(tensor, expected.get(key))
 
 
-class _Screen(ArrayEnv):
-    """Shows how many steps it has taken, and its action, on a screen of 256 KB."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_spec = Composite(pixels=Unbounded((256, 256), dtype=torch.float32))
-        self.action_spec = Categorical(5)
-
-    def reset_into(self, out: Any, seed: int | None, env_info: Any) -> None:
-        self.count = 0
-        out["pixels"][...] = 0
-
-    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
-        self.count += 1
-        out["pixels"][...] = self.count
-        out["pixels"][0, 0] = action
-        out["reward"][...] = self.count
-        return False, self.count % 5 == 0
-
-
 @pytest.mark.parametrize("acts", [False, True])
 def test_batches_of_images_are_given_away_and_keep_their_data(acts: bool) -> None:
     def policy(td: TensorDictBase) -> TensorDictBase:
@@ -71,8 +52,8 @@ def test_batches_of_images_are_given_away_and_keep_their_data(acts: bool) -> Non
 
     settings: dict[str, Any] = {"policy": policy if acts else None, "seed": 1}
     with (
-        Collector(SerialEnv(2, _Screen), frames_per_batch=24, **settings) as large,
-        Collector(SerialEnv(2, _Screen), frames_per_batch=4, **settings) as small,
+        Collector(SerialEnv(2, Screen), frames_per_batch=24, **settings) as large,
+        Collector(SerialEnv(2, Screen), frames_per_batch=4, **settings) as small,
     ):
         batches = [next(large) for _ in range(3)]
         pieces = [next(small) for _ in range(18)]
@@ -83,7 +64,7 @@ def test_batches_of_images_are_given_away_and_keep_their_data(acts: bool) -> Non
 
 
 def test_the_memory_of_a_batch_of_images_is_used_again() -> None:
-    with Collector(_Screen, frames_per_batch=24) as collector:
+    with Collector(Screen, frames_per_batch=24) as collector:
         places = set()
         for _ in range(6):
             batch = next(collector)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tensordict import TensorDict
 
 from steppe.specs import Composite
-from steppe.storage import LARGE, Storage, large_clone
+from steppe.storage import LARGE, Layout, Storage, large_clone
 
 __all__ = ["BatchMemory"]
 
@@ -46,14 +46,13 @@ class BatchMemory:
     """
 
     def __init__(self, spec: Composite, n: int, *, one_block: bool) -> None:
-        self.storage = Storage(spec, (1, n), kind="shared")
-        if not one_block and self.storage.layout.nbytes >= LARGE:
-            self.storage = Storage(spec, (_BLOCKS, n), kind="shared")
+        is_large = Layout.of(spec, (n,)).nbytes >= LARGE
+        self.storage = Storage(spec, (_BLOCKS if is_large and not one_block else 1, n), kind="shared")
         #: Block and worker of each batch that the caller keeps.
         self._kept: set[tuple[int, int]] = set()
 
     def free_block(self, workers: Iterable[int], *, but: int | None = None) -> int | None:
-        """Return the first block in which the caller keeps no batch of these workers; None if there is none.
+        """Return the first block where the caller keeps no batch of these workers, or None.
 
         Args:
             workers: their numbers.

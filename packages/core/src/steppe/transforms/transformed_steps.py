@@ -84,10 +84,7 @@ class TransformedSteps(EnvBase):
         return super().reset(tensordict, env_info=env_info, **kwargs)
 
     def _plain_rows(self, tensordict: TensorDictBase) -> Any:
-        # _keep_up without a call of its own, in each step.
-        pipeline = self._pipeline
-        if pipeline is not None and self._base.specs_version != pipeline.base_version:
-            self._changed()
+        self._keep_up()
         return super()._plain_rows(tensordict)
 
     def cached(self, name: str, make: Any) -> Any:

@@ -56,7 +56,7 @@ class RowSteps:
         part = self.part = (...,) if batch_size else (0, ...)
         written = [key for key, _, _ in layout.written if key not in layout.copied_to_next]
         self._next = [(key, rows.next[key][part]) for key in (*written, *done)]
-        # Methods looked up once: a step copies all of these. The arrays of what the next step reads are kept.
+        # Each step calls these methods, so they are looked up once. Copies that the next step reads are kept.
         kept = layout.read_by_all
         self._kept_copies = [(key, array.copy) for key, array in self._next if key in kept]
         self._copies = [(key, array.copy) for key, array in self._next if key not in kept]
