@@ -61,7 +61,7 @@ def default_infos(declarations: AgentDeclarations, subject: str) -> TensorDict |
     if isinstance(default, TensorDictBase) or spec is None:
         return as_infos(default)
     values = _tensors(default)
-    if all(key in spec.keys() and value.shape == spec[key].shape for key, value in values.items()):
+    if all(key in spec and value.shape == spec[key].shape for key, value in values.items()):
         return TensorDict(values)
     return as_infos(values)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from typing import Any
 
 from tensordict import NestedKey
 
 from .base import Spec
-from .keys import IsLeaf, SpecKeys, as_path, is_key
+from .keys import IsLeaf, as_path, is_key
 
 __all__ = ["NOTHING", "CompositeEntries"]
 
@@ -60,8 +60,8 @@ class CompositeEntries(Spec):
         *,
         is_leaf: IsLeaf = None,
         step_mdp_static_only: bool = False,
-    ) -> SpecKeys:
-        """Return a view of the keys.
+    ) -> KeysView[Any]:
+        """Return the present keys, a name or a tuple of at least two names each.
 
         Args:
             include_nested: include the entries of nested Composites; their keys are tuples.
@@ -69,7 +69,8 @@ class CompositeEntries(Spec):
             is_leaf: called with a class of Composite; returns whether to treat it as a leaf.
             step_mdp_static_only: only the keys of Composites made with ``step_mdp_static=True``.
         """
-        return SpecKeys(self, include_nested, leaves_only, is_leaf, step_mdp_static_only)
+        walked = self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only)
+        return dict.fromkeys(key for key, _ in walked).keys()
 
     def items(
         self,

@@ -60,7 +60,7 @@ class EndOfLifeTransform(Transform):
         assert parent is not None
         if self.done_key not in parent.done_keys:
             raise SpecError(f"EndOfLifeTransform: unknown done entry {self.done_key!r}, found {parent.done_keys}.")
-        self._observed = self.lives_key in observation_spec.keys(include_nested=True, leaves_only=True)
+        self._observed = self.lives_key in observation_spec
         observation_spec[self.eol_key] = parent.full_done_spec[self.done_key].clone()
         if not self._observed:
             observation_spec[self.lives_key] = Unbounded(parent.batch_size, dtype=torch.int64, device=parent.device)
