@@ -17,7 +17,6 @@ from steppe.specs import (
     NonTensor,
     OneHot,
     Unbounded,
-    bounds_of,
     mapped_bounds,
 )
 
@@ -34,14 +33,14 @@ LEAVES = [
 
 @pytest.mark.parametrize(("leaf", "low", "high"), LEAVES)
 def test_bounds_have_the_shape_and_dtype_of_the_data(leaf, low, high):
-    found = bounds_of(leaf)
+    found = leaf.bounds()
 
     assert [bound.tolist() for bound in found] == [low, high]
     assert [(bound.shape, bound.dtype) for bound in found] == [(leaf.shape, leaf.dtype)] * 2
 
 
 def test_the_bounds_of_a_dynamic_size_are_of_size_one():
-    assert bounds_of(Bounded(0.0, 1.0, (-1, 2)))[1].shape == (1, 2)
+    assert Bounded(0.0, 1.0, (-1, 2)).bounds()[1].shape == (1, 2)
     assert mapped_bounds(Bounded(0.0, 4.0, (-1, 2)), torch.sqrt) == Bounded(0.0, 2.0, (-1, 2))
 
 
@@ -53,7 +52,7 @@ def test_a_function_that_grows_maps_the_bounds():
 @pytest.mark.parametrize("spec", [Composite({"a": Unbounded()}), NonTensor()])
 def test_what_is_no_number_has_no_bounds(spec):
     with pytest.raises(SpecError, match="Expected a spec of numbers, found"):
-        bounds_of(spec)
+        spec.bounds()
 
 
 def test_specs_are_permuted_with_their_bounds():

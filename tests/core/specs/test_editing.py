@@ -82,11 +82,9 @@ def test_a_spec_takes_the_shape_and_dtype_of_new_bounds() -> None:
     assert spec.rand().max() > 0
 
 
-def test_boxes_are_copied_moved_and_taken_apart() -> None:
+def test_a_box_has_a_device_and_an_equal_copy() -> None:
     box = Bounded(torch.tensor([0.0, 1.0]), 5).space
     assert box.clone() == box
-    assert box.to(torch.float64).low.dtype is torch.float64
-    assert [part.low.item() for part in box.unbind(0)] == [0, 1]
     assert box.device == torch.device("cpu")
 
 

@@ -50,7 +50,7 @@ def test_a_domain_can_be_given() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Bounded(minimum=0, maximum=1), "Bounded has no argument 'minimum': did you mean 'low'"),
+        (lambda: Bounded(minimum=0, maximum=1), "Bounded has no argument 'minimum': it takes low, high"),
         (lambda: OneHot(3, shpae=(3,)), "OneHot has no argument 'shpae': did you mean 'shape'"),
         (lambda: UnboundedDiscrete((3,), low=3), "Unbounded has no argument 'low': it takes shape, device"),
         (lambda: Bounded(0), "missing 1 required positional argument: 'high'"),

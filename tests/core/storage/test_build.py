@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from tensordict import TensorDict
 
 from steppe.storage import build_alike, build_td, entries
-from steppe.storage.build import check_tensordict
 from steppe_testing import assert_equal_data
 
 
@@ -33,16 +31,3 @@ def test_entries_are_those_of_the_tensordict_itself():
     entries(td)["a"] = torch.zeros(2)
 
     assert torch.equal(td["a"], torch.zeros(2))
-
-
-def test_an_unsupported_tensordict_is_refused():
-    """The error for another tensordict shows the command that installs a fitting one."""
-
-    class Other:
-        def __init__(self, source, batch_size):
-            self.data = source
-
-    with pytest.raises(
-        ImportError, match=r"cannot work with tensordict 9\.9.*pip install 'tensordict>=0\.14\.3,<0\.16'"
-    ):
-        check_tensordict(Other, "9.9")

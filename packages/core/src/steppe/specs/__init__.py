@@ -11,7 +11,6 @@ from .action_checks import ArrayCheck, NumberCheck
 from .action_decoders import ACTION_TOLIST_LIMIT, ActionDecoder
 from .base import Spec
 from .binary import Binary
-from .bounds import bounds_of, mapped_bounds
 from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, DiscreteBox
 from .categorical import Categorical
 from .choice import Choice
@@ -24,6 +23,7 @@ from .continuous import (
     Unbounded,
     UnboundedContinuous,
     UnboundedDiscrete,
+    mapped_bounds,
 )
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
 from .entry_kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
@@ -77,7 +77,6 @@ __all__ = [
     "UnboundedDiscrete",
     "as_path",
     "below_next",
-    "bounds_of",
     "check_no_exclusive_keys",
     "consolidate_spec",
     "contains_lazy_spec",

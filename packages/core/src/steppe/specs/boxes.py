@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from . import shapes
 from .dtypes import CPU
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["BinaryBox", "Box", "BoxList", "CategoricalBox", "ContinuousBox", "DiscreteBox"]
 
@@ -22,14 +18,6 @@ class Box:
     """Base of all sets of values."""
 
     __hash__ = None  # type: ignore[assignment]
-
-    def clone(self) -> Self:
-        """Return an independent copy."""
-        return copy.deepcopy(self)
-
-    def to(self, dest: torch.dtype | torch.device | str | int) -> Self:
-        """Return the box with bounds of another dtype or on another device; a copy if it has no bounds."""
-        return self.clone()
 
 
 class ContinuousBox(Box):
@@ -145,18 +133,9 @@ class ContinuousBox(Box):
             self._current(i).expand(shapes.static(shape))
         self._shapes, self._shown = [shape, shape], [None, None]
 
-    def to(self, dest: torch.dtype | torch.device | str | int) -> ContinuousBox:
-        """Return the box with bounds of another dtype or on another device."""
-        return ContinuousBox(self.least.to(dest), self.most.to(dest), shape=self.shape)
-
     def clone(self) -> ContinuousBox:
         """Return an independent copy."""
         return ContinuousBox(self.least.clone(), self.most.clone(), shape=self.shape)
-
-    def unbind(self, dim: int = 0) -> tuple[ContinuousBox, ...]:
-        """Return the boxes along a dimension."""
-        pairs = zip(self.low.unbind(dim), self.high.unbind(dim), strict=True)
-        return tuple(ContinuousBox(low.clone(), high.clone()) for low, high in pairs)
 
     def __getstate__(self) -> dict[str, object]:
         return {"_kept": [self.least, self.most], "_shapes": list(self._shapes)}

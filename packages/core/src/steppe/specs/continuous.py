@@ -13,7 +13,7 @@ import torch
 from steppe.errors import SpecError
 
 from . import sampling, shapes
-from .base import DeviceLike
+from .base import DeviceLike, Spec
 from .boxes import ContinuousBox, brief
 from .dtypes import CPU, DTypeLike, to_torch_dtype
 from .leaf import Leaf
@@ -30,6 +30,7 @@ __all__ = [
     "Unbounded",
     "UnboundedContinuous",
     "UnboundedDiscrete",
+    "mapped_bounds",
 ]
 
 
@@ -344,3 +345,17 @@ class UnboundedDiscrete(Unbounded, metaclass=OfDomain):
 
     _named_domain = "discrete"
     _defaults: ClassVar[dict[str, object]] = {"dtype": torch.int64}
+
+
+def mapped_bounds(leaf: Spec, function: Callable[[torch.Tensor], torch.Tensor]) -> Bounded:
+    """Return the spec of ``function(value)``, for a function that keeps the shape and never decreases.
+
+    Args:
+        leaf: the spec of ``value``, of numbers.
+        function: such as clipping, the sign, or a scale that is not negative.
+
+    Raises:
+        SpecError: it is a spec of several entries, of text or of objects.
+    """
+    low, high = (function(bound) for bound in leaf.bounds())
+    return Bounded(low, high, shape=leaf.shape, device=leaf.device, dtype=low.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from .action_decoders import ActionDecoder, Refuse
 from .base import DeviceLike, Key, Rows, named
 from .shapes import ShapeLike
 from .shaping import Shaped
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["NonTensor", "same_data"]
 

@@ -10,9 +10,6 @@ from steppe.arguments import unknown_argument
 
 __all__ = ["OfDomain", "SpecMeta"]
 
-# Names of arguments in older programs.
-_RENAMED = {"minimum": "low", "maximum": "high"}
-
 
 class SpecMeta(ABCMeta):
     """Metaclass of all specs: the TypeError for an unknown argument suggests the right name."""
@@ -28,13 +25,8 @@ class SpecMeta(ABCMeta):
                     raise
                 known = [parameter.name for parameter in parameters]
                 for name in kwargs:
-                    if name in known:
-                        continue
-                    if _RENAMED.get(name) in known:
-                        raise TypeError(
-                            f"{cls.__name__} has no argument {name!r}: did you mean {_RENAMED[name]!r}?"
-                        ) from None
-                    raise unknown_argument(cls.__name__, name, known) from None
+                    if name not in known:
+                        raise unknown_argument(cls.__name__, name, known) from None
                 raise
 
 

@@ -265,10 +265,6 @@ class StackedComposite(LazyStack[Composite], Composite):
         for part in holders:
             part.pop(key)
 
-    def repr_exclusive_keys(self) -> str:
-        """Return a text that lists the entries of single parts."""
-        return listing({f"[{i}]": sorted(set(part.keys()) - set(self.keys())) for i, part in enumerate(self._parts)})
-
     def update(self, other: Mapping[Any, object] | Composite) -> Self:
         """Add and replace entries of every part, in place; see :meth:`Composite.update`.
 

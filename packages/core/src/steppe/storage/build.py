@@ -7,11 +7,9 @@ versions of tensordict in its requirements.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from operator import attrgetter
 from typing import Any
 
-import tensordict
 import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 from torch.compiler import is_compiling
@@ -34,23 +32,6 @@ __all__ = [
 
 _EMPTY = torch.Size([])
 
-
-def check_tensordict(cls: type[TensorDict], version: str) -> None:
-    """Refuse versions of tensordict with other private attributes.
-
-    Raises:
-        ImportError: with the command that fixes it.
-    """
-    sample = cls({}, [])
-    parts = ("_new_unsafe", "_tensordict", "_batch_size", "_device", "_is_locked", "_td_dim_names")
-    if any(not hasattr(sample, name) for name in parts) or "nested" not in signature(cls._new_unsafe).parameters:
-        raise ImportError(
-            f"steppe cannot work with tensordict {version}, which is built in another way than 0.14.3 to 0.15: "
-            "pip install 'tensordict>=0.14.3,<0.16'"
-        )
-
-
-check_tensordict(TensorDict, str(tensordict.__version__))
 _unsafe: Callable[..., TensorDict] = TensorDict._new_unsafe
 
 

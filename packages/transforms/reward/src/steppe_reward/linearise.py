@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from steppe.errors import SpecError
-from steppe.specs import CPU, Bounded, Spec, Unbounded, bounds_of
+from steppe.specs import CPU, Bounded, Spec, Unbounded
 from steppe.transforms import EntryTransform
 
 __all__ = ["LineariseRewards"]
@@ -121,7 +121,7 @@ class LineariseRewards(EntryTransform):
         shape = (*leaf.shape[:-1], 1)
         if isinstance(leaf, Unbounded):
             return Unbounded(shape, device=leaf.device, dtype=leaf.dtype)
-        low, high = bounds_of(leaf)
+        low, high = leaf.bounds()
         weights = torch.ones_like(low) if self.weights is None else self._cast_weights(low).expand_as(low)
         # Zero weights are a separate case, because an infinite bound times 0 is NaN.
         up, down, zero = weights > 0, weights < 0, torch.zeros_like(low)

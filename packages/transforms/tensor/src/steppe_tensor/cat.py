@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded, bounds_of, is_private
+from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded, is_private
 from steppe.transforms import (
     EnvSpecs,
     Hooks,
@@ -228,7 +228,7 @@ def _concatenated_spec(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
         return Unbounded(sizes, device=device, dtype=dtype)
     if all(isinstance(leaf, Binary) for leaf in leaves):
         return Binary(shape=sizes, device=device, dtype=dtype)
-    bounds = [bounds_of(leaf) for leaf in leaves]
+    bounds = [leaf.bounds() for leaf in leaves]
     low, high = (
         torch.cat([bound[i].reshape(shape).to(dtype) for bound, shape in zip(bounds, shapes, strict=True)], dim)
         for i in (0, 1)

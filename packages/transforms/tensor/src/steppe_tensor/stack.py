@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import SPEC_KINDS, Bounded, Composite, Spec, Stacked, bounds_of
+from steppe.specs import SPEC_KINDS, Bounded, Composite, Spec, Stacked
 from steppe.transforms import (
     EnvSpecs,
     Hooks,
@@ -244,7 +244,7 @@ def _stacked(leaves: list[Any], place: int) -> Spec:
 
 def _with_stacked_bounds(stacked: Spec, leaves: list[Any], place: int) -> Spec:
     if isinstance(stacked, Stacked) and len({leaf.dtype for leaf in leaves}) == 1 and leaves[0].dtype is not None:
-        bounds = [bounds_of(leaf) for leaf in leaves]
+        bounds = [leaf.bounds() for leaf in leaves]
         low, high = (torch.stack([bound[i] for bound in bounds], place) for i in (0, 1))
         return Bounded(low, high, shape=low.shape, device=leaves[0].device, dtype=low.dtype)
     if isinstance(leaves[0], Composite) and len({frozenset(map(str, leaf.keys())) for leaf in leaves}) == 1:
