@@ -292,17 +292,3 @@ def test_all_public_names_have_docstrings() -> None:
         for method, function in vars(value).items():
             if not method.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
                 assert function.__doc__, f"{name}.{method}"
-
-
-def test_a_torch_function_of_a_spec_can_be_registered() -> None:
-    class Mine(Unbounded):
-        """A spec of one's own."""
-
-    @Mine.implements_for_spec(torch.numel)
-    def numel(spec: Mine) -> str:
-        return f"{spec.numel()} of mine"
-
-    assert torch.numel(Mine((2, 3))) == "6 of mine"
-    assert torch.unsqueeze(Mine((2, 3)), 0).shape == (1, 2, 3)
-    with pytest.raises(TypeError):
-        torch.numel(Unbounded((2, 3)))

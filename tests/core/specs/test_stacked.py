@@ -155,11 +155,10 @@ def test_what_can_not_be_stacked_is_refused() -> None:
 
 def test_other_torch_functions_know_specs() -> None:
     spec = Unbounded((1, 4))
-    assert torch.squeeze(spec, 0) == torch.flatten(spec) == Unbounded((4,))
+    assert torch.squeeze(spec, 0) == Unbounded((4,))
     assert torch.unsqueeze(spec, 0).shape == (1, 1, 4)
     assert torch.index_select(spec, -1, torch.tensor([0, 2])).shape == (1, 2)
-    assert torch.reshape(spec, (2, 2)).shape == (2, 2)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"torch\.exp"):
         torch.exp(spec)
 
 

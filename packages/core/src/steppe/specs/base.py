@@ -31,8 +31,6 @@ ChoiceForm: TypeAlias = Literal["one_hot", "categorical", "several"] | None
 DeviceLike: TypeAlias = "torch.device | str | int | None"
 Rows: TypeAlias = "tuple[int, ...] | None"
 
-_Function = TypeVar("_Function", bound="Callable[..., Any]")
-
 _Result = TypeVar("_Result")
 
 _NO_ROWS: Rows = ()
@@ -63,7 +61,7 @@ class Spec(metaclass=SpecMeta):
     underscore change the spec itself.
     """
 
-    TORCH_FUNCTIONS: ClassVar[dict[object, Callable[..., Any]]] = {}
+    _torch_functions: ClassVar[dict[object, Callable[..., Any]]] = {}
     """Implementations of torch functions for specs, such as ``torch.stack``."""
 
     # Attributes --------------------------------------------------------------------------------------------------
@@ -512,23 +510,8 @@ class Spec(metaclass=SpecMeta):
             )
 
     @classmethod
-    def implements_for_spec(cls, torch_function: object) -> Callable[[_Function], _Function]:
-        """Return a decorator that registers the implementation of a torch function for specs of this class."""
-
-        def register(function: _Function) -> _Function:
-            if "TORCH_FUNCTIONS" not in cls.__dict__:
-                cls.TORCH_FUNCTIONS = {}
-            cls.TORCH_FUNCTIONS[torch_function] = function
-            return function
-
-        return register
-
-    @classmethod
     def __torch_function__(
         cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
-        for base in cls.__mro__:
-            function = base.__dict__.get("TORCH_FUNCTIONS", {}).get(func)
-            if function is not None:
-                return function(*args, **(kwargs or {}))
-        return NotImplemented
+        function = cls._torch_functions.get(func)
+        return NotImplemented if function is None else function(*args, **(kwargs or {}))

@@ -212,15 +212,11 @@ def _torch_stack(tensors: Sequence[Spec], dim: int = 0, *, out: object = None) -
     return stack(tensors, dim)
 
 
-Spec.TORCH_FUNCTIONS.update(
+Spec._torch_functions.update(
     {
         torch.stack: _torch_stack,
         torch.squeeze: lambda input, dim=None: input.squeeze(dim),
         torch.unsqueeze: lambda input, dim: input.unsqueeze(dim),
-        torch.reshape: lambda input, shape: input.reshape(shape),
-        torch.flatten: lambda input, start_dim=0, end_dim=-1: input.flatten(start_dim, end_dim),
-        torch.unflatten: lambda input, dim, sizes: input.unflatten(dim, sizes),
-        torch.unbind: lambda input, dim=0: input.unbind(dim),
         torch.index_select: lambda input, dim, index: input[(*[slice(None)] * (dim % input.ndim), index)],
     }
 )
