@@ -108,12 +108,16 @@ def test_counts_may_be_nested() -> None:
     assert spec[0, 1] == MultiCategorical([4, 5])
     assert spec[:, 0, 1] == Categorical(3, (7,))
     assert spec.cardinality() == 120
-    rows = spec.to_one_hot_spec()
-    assert [part.nvec for part in rows[0].specs] == [[2, 3], [4, 5]]
-    drawn = spec[0].rand(generator=seeded())
-    assert spec[0].to_one_hot_spec().is_in(spec[0].to_one_hot(drawn))
-    with pytest.raises(NotSupported, match="differ behind dimension 0"):
+
+
+def test_nested_counts_have_no_one_hot_rows() -> None:
+    spec = MultiCategorical([[2, 3], [4, 5]], (7, 2, 2))
+    with pytest.raises(NotSupported, match=r"MultiCategorical\.to_one_hot is not possible: nvec is nested"):
         spec.to_one_hot(spec.rand())
+    with pytest.raises(NotSupported, match=r"MultiCategorical\.to_one_hot_spec is not possible: nvec is nested"):
+        spec.to_one_hot_spec()
+    rows = [part.to_one_hot_spec().is_in(part.to_one_hot(part.rand())) for part in spec.unbind(1)]
+    assert rows == [True, True]
 
 
 def test_counts_that_are_repeated_are_those_of_a_row() -> None:

@@ -16,12 +16,14 @@ from .base import DeviceLike, Spec
 from .boxes import BoxList
 from .categorical import Categorical, count_of
 from .dtypes import DTypeLike
-from .leaf import Leaf, nested_tensor
+from .leaf import Leaf
 from .masks import MaskLike
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from .multi_one_hot import MultiOneHot
 
 __all__ = ["Counts", "MultiCategorical", "counts_of"]
 
@@ -142,44 +144,39 @@ class MultiCategorical(Categorical):
             return Categorical(int(counts), shape, self._device, self._dtype)
         return self._with(_shape=shape, _nvec=masks.compressed(counts).clone(), _n=int(counts.max()))
 
+    def _check_flat(self, method: str) -> None:
+        """Raise NotSupported if ``nvec`` is nested: its choices do not lie end to end in one row."""
+        if self._nvec.ndim > 1:
+            raise self._unsupported(method, f"nvec is nested, of shape {tuple(self._nvec.shape)}")
+
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return numbers ``[..., k]`` as one-hot rows end to end, ``[..., sum(nvec)]`` bool.
 
-        If the rows of a nested nvec differ, the result is a nested tensor with a component for each row.
+        Raises:
+            NotSupported: ``nvec`` is nested. Convert the parts of ``spec.unbind(-2)``.
         """
-        if self._nvec.ndim == 1:
-            return super().to_one_hot(val, safe)
-        self._check_if(safe, val)
-        at = self.ndim - self._nvec.ndim
-        lead = val.ndim - self.ndim
-        columns = zip(self.unbind(at), val.unbind(lead + at), strict=True)
-        rows: list[Any] = [part.to_one_hot(column) for part, column in columns]
-        if all(not row.is_nested and row.shape == rows[0].shape for row in rows):
-            return torch.stack(rows, lead + at)
-        if lead + at:
-            raise self._unsupported("to_one_hot", f"the rows of nvec={self._nvec.tolist()} differ behind dimension 0")
-        return nested_tensor(rows)
+        self._check_flat("to_one_hot")
+        return super().to_one_hot(val, safe)
 
-    def to_one_hot_spec(self) -> Any:
+    def to_one_hot_spec(self) -> MultiOneHot:
         """Return the spec of the same choices as one-hot rows, ``[*shape[:-1], sum(nvec)]`` bool.
 
-        A nested nvec gives a stack of the specs of its rows.
+        Raises:
+            NotSupported: ``nvec`` is nested. Convert the parts of ``spec.unbind(-2)``.
         """
-        if self._nvec.ndim > 1:
-            at = self.ndim - self._nvec.ndim
-            return torch.stack([part.to_one_hot_spec() for part in self.unbind(at)], at)
         from .multi_one_hot import MultiOneHot
 
+        self._check_flat("to_one_hot_spec")
         return MultiOneHot(self._nvec, self._mask_shape(), self._device, torch.bool, mask=self._mask)
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Select an entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``.
 
         Raises:
+            NotSupported: ``nvec`` is nested.
             SpecError: the shapes do not fit each other.
         """
-        if self._nvec.ndim > 1:
-            raise self._unsupported("index", f"nvec is nested, of shape {tuple(self._nvec.shape)}")
+        self._check_flat("index")
         return self._picked(index, tensor_to_index)
 
     def array_check(self) -> ArrayCheck | None:
