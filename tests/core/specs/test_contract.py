@@ -249,10 +249,7 @@ def test_data_of_stacks_may_be_lists() -> None:
     composite: StackedComposite = SPECS["StackedComposite"]()
     rows = [part.rand() for part in composite.specs]
     assert composite.is_in(composite.encode(rows))
-    assert composite.to_numpy(rows)["a"].shape == (2, 3, 1)
-    assert composite.is_in(composite.encode({"a": np.zeros((2, 3, 1))}))
-    with pytest.raises(SpecError, match="'a': expected a list or an array with one value for each of 2 stacked"):
-        composite.encode({"a": np.zeros((3, 3, 1))})
+    assert [part["a"].shape for part in composite.to_numpy(rows)] == [(3, 1)] * 2
     with pytest.raises(SpecError, match="expected a TensorDict of batch size"):
         composite.encode([{"a": np.zeros((3, 1))}])
     with pytest.raises(SpecError, match="one for each of 2 stacked specs"):

@@ -145,6 +145,11 @@ ROWS = {
             Composite(a=Bounded(0, 2, (4,)), c=OneHot(4, mask=torch.tensor([True, False, True, True]))),
         ]
     ),
+    "Composite of a stack": Composite(agents=torch.stack([Composite(), Composite(a=Bounded(0, 1, (3,)))])),
+    "stack along a second dimension": torch.stack([Composite(a=Unbounded((3, n)), shape=(3,)) for n in (1, 2)], 1),
+    "stack of stacks": torch.stack(
+        [torch.stack([Composite(a=Unbounded((n,)), b=Unbounded((k,))) for n in (1, 2)]) for k in (3, 4)]
+    ),
 }
 
 

@@ -372,20 +372,24 @@ def test_an_entry_is_deleted_from_the_parts_that_have_it() -> None:
         del spec.lock_()["seen"]
 
 
-def test_arrays_of_a_stack_are_named_by_their_entries() -> None:
+def test_arrays_of_a_stack_are_a_list_with_a_dict_of_each_part() -> None:
     spec = unlike()
     drawn = spec.rand()
     arrays = spec.to_numpy(drawn)
-    assert set(arrays) == {"move", "seen"}
-    assert [array.shape for array in arrays["move"]] == [(3,), (4,)]
-    assert arrays["seen"].shape == (2, 2)
-    assert all(np.array_equal(spec[key].to_numpy(drawn.get(key, as_list=True)), arrays[key]) for key in ("seen",))
-    assert arrays.exclusive == [{}, {"word": drawn[1]["word"].numpy()}]
+    assert [{key: value.shape for key, value in part.items()} for part in arrays] == [
+        {"move": (3,), "seen": (2,)},
+        {"move": (4,), "seen": (2,), "word": ()},
+    ]
     assert int(spec.encode(arrays)[1]["word"]) == int(drawn[1]["word"])
-    del arrays.exclusive
-    assert spec.is_in(spec.encode({**arrays, "word": [None, 3]}))
     nested = Composite(agents=spec, done=Binary(1))
     assert nested.is_in(nested.encode(nested.to_numpy(nested.rand())))
+
+
+def test_a_dict_of_stacked_entries_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"expected a TensorDict of batch size \(2,\), or a list of 2, found dict"):
+        unlike().encode({"move": [np.zeros(3), np.zeros(4)], "seen": np.zeros((2, 2))})
+    with pytest.raises(SpecError, match=r"'agents': expected a TensorDict.*or a list of 2, found list"):
+        Composite(agents=unlike()).encode({"agents": [{}]})
 
 
 def test_dtypes_of_a_stack_are_checked_entry_by_entry() -> None:

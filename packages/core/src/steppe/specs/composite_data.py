@@ -220,14 +220,16 @@ class CompositeData(CompositeShape):
         return self._data(encoded, torch.Size(lead))
 
     def _lead_of_values(self, val: Any) -> tuple[int, ...]:
-        """Return the leading dimensions of a library's values."""
+        """Return the leading dimensions of a library's values; none for values that ``encode`` refuses."""
+        if not _is_data(val):
+            return ()
         if is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None):
             return tuple(val.batch_size[: val.ndim - self.ndim])
         for name, child in self._entries.items():
             if name not in val.keys():
                 continue
             value = _entry(val, name)
-            if isinstance(child, CompositeData) and _is_data(value):
+            if isinstance(child, CompositeData):
                 lead = child._lead_of_values(value)
                 if lead:
                     return lead

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part", bound=Spec)
 
-__all__ = ["LazyStack", "stacked_arrays", "stacked_shape"]
+__all__ = ["LazyStack", "stacked_shape"]
 
 
 def stacked_shape(parts: Sequence[Spec], dim: int) -> torch.Size:
@@ -127,7 +126,7 @@ class LazyStack(Spec, Generic[Part]):
         return [getattr(part, method)(row, key=key, **options) for part, row in pairs]
 
     def _lead_ndim(self, val: Any) -> int:
-        """Return the number of leading dimensions of data; lists, dicts and nested tensors have none."""
+        """Return the number of leading dimensions of data; lists and nested tensors have none."""
         return val.ndim - self.ndim if hasattr(val, "ndim") and not getattr(val, "is_nested", False) else 0
 
     def project(self, val: Any, *, key: Key = None) -> Any:
@@ -233,10 +232,3 @@ class LazyStack(Spec, Generic[Part]):
         if len(counts) > 1:
             raise self._unsupported("cardinality", "the parts have different ones; ask each of spec.specs")
         return counts.pop()
-
-
-def stacked_arrays(rows: list[Any], dim: int) -> Any:
-    """Stack arrays of one shape at ``dim``; return other values as they are, a list."""
-    if all(isinstance(row, np.ndarray) and row.shape == rows[0].shape for row in rows):
-        return np.stack(rows, dim)
-    return rows

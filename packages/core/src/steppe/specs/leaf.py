@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +20,7 @@ from .shaping import Shaped
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Leaf", "in_shape", "nested_tensor", "one_element", "same_values", "shape_fault"]
+__all__ = ["Leaf", "in_shape", "one_element", "same_values", "shape_fault"]
 
 
 def shape_fault(name: str, expected: torch.Size, actual: torch.Size) -> str:
@@ -60,15 +59,6 @@ def in_shape(tensor: torch.Tensor, val: object, shape: torch.Size, lead: Rows) -
     if isinstance(val, (list, tuple)) and len(val) == 1 and shapes.fits(tensor.shape[1:], expected):
         return tensor[0]  # gym renders a list of frames
     return tensor if shapes.fits_rows(tensor.shape, shape, lead) else None
-
-
-def nested_tensor(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Return rows of different sizes as one nested tensor."""
-    with warnings.catch_warnings():
-        # torch warns once that nested tensors are a prototype. The specs document where they are used.
-        warnings.filterwarnings("ignore", message=".*nested tensors is in prototype")
-        out: torch.Tensor = torch.nested.nested_tensor(rows, device=rows[0].device if rows else CPU)
-    return out
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:

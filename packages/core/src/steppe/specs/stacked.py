@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,7 @@ from . import shapes
 from .action_checks import ArrayCheck
 from .base import Key, Rows, Spec, named
 from .composite import Composite
-from .lazy_stack import LazyStack, stacked_arrays, stacked_shape
-from .leaf import nested_tensor
+from .lazy_stack import LazyStack, stacked_shape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -129,7 +129,7 @@ class Stacked(LazyStack[Spec]):
         if all(value.shape == values[0].shape for value in values):
             return torch.stack(values, lead + self._dim)
         if lead + self._dim == 0:
-            return nested_tensor(values)
+            return _nested_tensor(values)
         raise self._unsupported(
             "rand",
             f"rows of sizes {[tuple(value.shape) for value in values]} cannot be one tensor; draw from each spec",
@@ -179,9 +179,11 @@ class Stacked(LazyStack[Spec]):
         return self._parts[0]._lead_dims(shape[1:])
 
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return an array, or a list of arrays if sizes differ."""
+        """Return an array, or a list with the value of each part if sizes differ or values are no arrays."""
         values = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
-        return stacked_arrays(values, self._lead_ndim(val) + self._dim)
+        if all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values):
+            return np.stack(values, self._lead_ndim(val) + self._dim)
+        return values
 
     def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError if ``value`` has another dtype than the specs."""
@@ -204,6 +206,15 @@ class Stacked(LazyStack[Spec]):
     def __repr__(self) -> str:
         inner = ", ".join(map(repr, self._parts))
         return f"Stacked({inner}, dim={self._dim})"
+
+
+def _nested_tensor(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Return rows of different sizes as one nested tensor."""
+    with warnings.catch_warnings():
+        # torch warns once that nested tensors are a prototype. The specs document where they are used.
+        warnings.filterwarnings("ignore", message=".*nested tensors is in prototype")
+        out: torch.Tensor = torch.nested.nested_tensor(rows, device=rows[0].device)
+    return out
 
 
 def _torch_stack(tensors: Sequence[Spec], dim: int = 0, *, out: object = None) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, NestedKey, is_tensor_collection
 
@@ -16,7 +15,7 @@ from .base import DeviceLike, Key, Rows, Spec, named
 from .composite import Composite, listing
 from .composite_data import entry_key
 from .composite_entries import NOTHING
-from .lazy_stack import LazyStack, stacked_arrays, stacked_shape
+from .lazy_stack import LazyStack, stacked_shape
 from .shapes import ShapeLike
 from .shaping import as_device
 from .stacked import check_parts, stack
@@ -162,7 +161,6 @@ class StackedComposite(LazyStack[Composite], Composite):
         return data
 
     def _separate(self, val: Any, key: Key, lead: int | None = None) -> list[Any]:
-        # `val` is a TensorDict, a list, or a dict of stacked entries, which to_numpy returns.
         n = len(self._parts)
         if isinstance(val, (list, tuple)) and len(val) == n:
             return list(val)
@@ -170,8 +168,6 @@ class StackedComposite(LazyStack[Composite], Composite):
             at = val.ndim - self.ndim + self._dim
             if at >= 0 and val.batch_size[at] == n:
                 return list(val.unbind(at))
-        elif isinstance(val, Mapping):
-            return _split_entries(self._parts, val, self._dim, key, lead)
         raise SpecError(
             f"{named(key, self)}: expected a TensorDict of batch size {tuple(self.shape)}, or a list of {n}, found "
             f"{tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__}."
@@ -192,13 +188,14 @@ class StackedComposite(LazyStack[Composite], Composite):
             yield from part._faults(row, entry_key(key, f"[{i}]"), lead, exact)
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Convert the entries that all parts have; return them as a dict.
+        """Convert the data of each part; return a list with the dict of each, which ``encode`` accepts."""
+        return self._each(self._separate(val, key), key, "to_numpy", safe=safe)
 
-        Each value is an array, or a list with one value per part if sizes differ. The attribute ``exclusive`` of the
-        dict is a list with one dict per part, for the entries of single parts. ``encode`` reads it too.
-        """
-        rows = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
-        return StackedArrays(rows, self._lead_ndim(val) + self._dim)
+    def _lead_of_values(self, val: Any) -> tuple[int, ...]:
+        if not isinstance(val, (list, tuple)):
+            return super()._lead_of_values(val)
+        leads = (part._lead_of_values(row) for part, row in zip(self._parts, val, strict=False))
+        return next(filter(None, leads), ())
 
     def _type_check_entry(self, value: object, key: NestedKey) -> None:
         if isinstance(value, torch.Tensor):
@@ -326,50 +323,3 @@ def _without_shared(specs: Sequence[Composite]) -> list[Composite]:
         seen.update(map(id, (spec, *spec._all_nested())))
         out.append(spec)
     return out
-
-
-def _split_entries(
-    parts: Sequence[Any], val: Mapping[Any, object], dim: int, key: Key, lead: int | None
-) -> list[dict[str, Any]]:
-    """Split a dict of stacked entries, which ``to_numpy`` returns, into one dict for each part."""
-    rows: list[dict[str, Any]] = [
-        dict(entries_of_row) for entries_of_row in getattr(val, "exclusive", [{}] * len(parts))
-    ]
-    for name, value in val.items():
-        values: Any = value
-        if isinstance(value, Mapping):
-            values = _split_entries([part.get(name, None) for part in parts], value, dim, entry_key(key, name), lead)
-        elif isinstance(value, (np.ndarray, torch.Tensor)):
-            child = parts[0].get(name, None)
-            at = dim + (lead if lead is not None else 0 if child is None else child._lead_dims(value.shape[1:]))
-            values = list(np.moveaxis(np.asarray(value), at, 0)) if value.ndim > at else None
-        if not isinstance(values, (list, tuple)) or len(values) != len(rows):
-            raise SpecError(
-                f"{entry_key(key, name)!r}: expected a list or an array with one value for each of {len(rows)} stacked "
-                f"specs, found {type(value).__name__}."
-            )
-        for row, row_value in zip(rows, values, strict=True):
-            if row_value is not None:
-                row[name] = row_value
-    return rows
-
-
-class StackedArrays(dict[str, object]):
-    """The entries that all of several dicts of arrays have, stacked.
-
-    Args:
-        rows: dicts of arrays, one for each part. Dicts in them are stacked likewise.
-        dim: the dimension of the arrays at which they are stacked.
-
-    Attributes:
-        exclusive: for each part, a dict of the entries that not all parts have.
-    """
-
-    def __init__(self, rows: list[dict[str, Any]], dim: int) -> None:
-        super().__init__()
-        for name in rows[0]:
-            if all(name in row for row in rows):
-                values = [row[name] for row in rows]
-                nested = all(isinstance(value, dict) for value in values)
-                self[name] = StackedArrays(values, dim) if nested else stacked_arrays(values, dim)
-        self.exclusive = [{name: row[name] for name in row if name not in self} for row in rows]
