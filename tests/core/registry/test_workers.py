@@ -33,19 +33,6 @@ def test_a_factory_travels_without_its_plugin(gym):
     assert repr(factory) == "env_factory('gym:Pendulum-v1', g=1.0)"
 
 
-def test_factories_of_the_same_environment_are_equal(gym):
-    assert env_factory("gym:Pendulum-v1", g=1.0) == env_factory("gym:Pendulum-v1", g=1.0)
-    assert env_factory("gym:Pendulum-v1", g=1.0) != env_factory("gym:Pendulum-v1", g=True)
-    assert env_factory("gym:Pendulum-v1") != env_factory("gym:CartPole-v1")
-    assert len({env_factory("gym:Pendulum-v1"), env_factory("gym:Pendulum-v1")}) == 1
-
-
-def test_a_factory_of_arrays_can_be_compared(gym):
-    weights = pytest.importorskip("numpy").zeros(3)
-    assert env_factory("gym:Pendulum-v1", w=weights) == env_factory("gym:Pendulum-v1", w=weights)
-    assert env_factory("gym:Pendulum-v1", w=weights) != env_factory("gym:Pendulum-v1", w=weights.copy())
-
-
 def test_a_bad_id_is_refused_where_the_factory_is_made(gym):
     for id, error in (("Pendulum", errors.EnvIdError), ("vmas:a", errors.PluginNotFound)):
         with pytest.raises(error):

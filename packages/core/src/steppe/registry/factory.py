@@ -48,26 +48,9 @@ class EnvFactory:
 
         return _unpickle, (self.id, cloudpickle.dumps((self.kwargs, self._make)))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, EnvFactory):
-            return NotImplemented
-        if (self.id, self._make) != (other.id, other._make) or self.kwargs.keys() != other.kwargs.keys():
-            return False
-        # Arrays compare element by element, so values other than these types are equal only if they are identical.
-        return all(
-            value is theirs or (type(value) is type(theirs) and isinstance(value, _COMPARABLE) and value == theirs)
-            for value, theirs in ((value, other.kwargs[key]) for key, value in self.kwargs.items())
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.id, tuple(sorted(self.kwargs))))
-
     def __repr__(self) -> str:
         arguments = "".join(f", {name}={value!r}" for name, value in self.kwargs.items())
         return f"env_factory({self.id!r}{arguments})"
-
-
-_COMPARABLE = (bool, int, float, str, bytes, type(None))
 
 
 def _unpickle(id: str, payload: bytes) -> EnvFactory:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from ..errors import EnvNotFound
 from .ids import EnvId
@@ -79,15 +80,4 @@ class Registrations:
                 f"'{env_id.namespace}:' (registered in this process) has no environment {env_id.name!r}.{hint} "
                 f"It has: {listed(registration.names)}."
             )
-        return Bound(registration.make, env_id.name)
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A registered function and the name for it; unlike partials, two of them with equal fields are equal."""
-
-    make: EnvMaker
-    name: str
-
-    def __call__(self, **kwargs: object) -> Any:
-        return self.make(self.name, **kwargs)
+        return partial(registration.make, env_id.name)
