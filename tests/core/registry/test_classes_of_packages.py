@@ -158,22 +158,17 @@ def test_a_private_name_is_an_attribute_error_without_a_search(registry):
         find_class("transform", "__wrapped__")
 
 
-def test_hiding_a_namespace_hides_its_packages_transforms(registry, fake_dist, monkeypatch):
-    """Hiding all namespaces of a package hides its transforms, too."""
-    fake_dist(
-        "steppe-acme",
-        envs={"acme": "fake_acme"},
-        transforms={"Shine": "fake_acme:Shine"},
-        files={"fake_acme.py": "class Shine: ...\n"},
-    )
-    fake_dist("two", envs={"left": "two", "right": "two"}, transforms={"Turn": "two:Turn"})
-    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "acme,left")
+def test_hiding_a_distribution_hides_its_transforms_too(registry, fake_dist, monkeypatch):
+    """Hiding a namespace hides the environments alone."""
+    fake_dist("steppe-acme", envs={"acme": "fake_acme"}, transforms={"Shine": "fake_acme:Shine"})
+    fake_dist("two", envs={"left": "two"}, transforms={"Turn": "two:Turn"})
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "steppe-acme,left")
 
-    with pytest.raises(errors.PluginBlocked, match=r"'Shine' is installed .* hidden by STEPPE_DISABLE_PLUGINS=acme"):
+    with pytest.raises(errors.PluginBlocked, match=r"'Shine' is installed .* hidden by STEPPE_DISABLE_PLUGINS=steppe"):
         find_class("transform", "Shine")
     assert list_classes("transform") == ["Turn"]
     monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "")
-    monkeypatch.setenv("STEPPE_PLUGINS", "acme")
+    monkeypatch.setenv("STEPPE_PLUGINS", "steppe-acme,left")
     assert list_classes("transform") == ["Shine"]
 
 

@@ -60,14 +60,6 @@ def test_a_worker_knows_what_was_registered(registry, worker):
     assert worker().make("toy:a", {}) == "a"
 
 
-def test_a_worker_hides_what_the_parent_hid(gym, worker, monkeypatch):
-    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "gym")
-    child = worker()
-    monkeypatch.delenv("STEPPE_DISABLE_PLUGINS")
-    with pytest.raises(errors.PluginBlocked):
-        child.make("gym:Pendulum-v1", {})
-
-
 def test_a_function_that_cannot_travel_fails_for_its_name_only(registry, worker):
     lock = threading.Lock()
     register_env("stuck", lambda name: lock)

@@ -16,9 +16,6 @@ from .records import Kind, PluginRecord, canonical
 DISABLE = "STEPPE_DISABLE_PLUGINS"
 ONLY = "STEPPE_PLUGINS"
 
-#: Values of these environment variables.
-Settings = dict[str, str | None]
-
 
 class Providers:
     """The plugins in package metadata, read once. Safe to use from several threads.
@@ -33,16 +30,6 @@ class Providers:
         self._table: Final = table
         self._lock: Final = threading.RLock()
         self._records: discovery.Records | None = None
-        self._settings: Settings | None = None
-
-    @property
-    def settings(self) -> Settings:
-        """The variables that hide plugins: those of this process's environment, unless others were assigned."""
-        return self._settings or {DISABLE: os.environ.get(DISABLE), ONLY: os.environ.get(ONLY)}
-
-    @settings.setter
-    def settings(self, value: Settings | None) -> None:
-        self._settings = value
 
     def found(self) -> discovery.Records:
         """Return every plugin, by kind and name, hidden ones too."""
@@ -63,21 +50,13 @@ class Providers:
 
     def hidden_by(self, record: PluginRecord) -> str:
         """Return the setting that hides a plugin, or ""."""
-        settings = self.settings
         names = {canonical(record.name), canonical(record.dist)}
-        # If the environments of a package are hidden, so are its transforms, loggers and commands.
-        namespaces = self._namespaces_of(record.dist) if record.kind != "env" else set()
-        disabled, only = settings[DISABLE], settings[ONLY]
-        if disabled and (names & _names(disabled) or (namespaces and namespaces <= _names(disabled))):
+        disabled, only = os.environ.get(DISABLE), os.environ.get(ONLY)
+        if disabled and names & _names(disabled):
             return f"{DISABLE}={disabled}"
-        if only is not None and not (names | namespaces) & _names(only):
+        if only is not None and not names & _names(only):
             return f"{ONLY}={only}"
         return ""
-
-    def _namespaces_of(self, dist: str) -> set[str]:
-        return {
-            canonical(name) for name, records in self.found()["env"].items() if any(r.dist == dist for r in records)
-        }
 
     def visible(self, providers: Iterable[PluginRecord]) -> list[PluginRecord]:
         """Return the plugins that are not hidden."""

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, TypedDict
+from typing import NoReturn
 
 from ..errors import StateError
 from . import manager
-from .providers import Settings
 from .registrations import Registration
 
-
-class WorkerState(TypedDict):
-    """The state of a registry, in a form that can be pickled.
-
-    Attributes:
-        settings: the variables that hide plugins.
-        registered: by name the pickled registration, or None and the error of pickling it.
-    """
-
-    settings: Settings
-    registered: dict[str, tuple[bytes | None, str]]
+#: By registered name the pickled registration, or None and the error of pickling it.
+WorkerState = dict[str, tuple[bytes | None, str]]
 
 
 def worker_state() -> WorkerState:
     """Return what the registry of a worker process needs to behave like this one.
 
-    The dict has the settings that hide plugins, and the names that were registered with `register_env`, with their
-    functions pickled by value. If a function cannot be pickled, using its name in the worker raises an error.
+    The dict has the names that were registered with `register_env`, with their functions pickled by value. If a
+    function cannot be pickled, using its name in the worker raises an error. The variables that hide plugins are not in
+    it: a worker has the environment variables of its caller.
     """
     registry = manager.current()
-    registered: dict[str, tuple[bytes | None, str]] = {}
+    registered: WorkerState = {}
     for name, registration in registry.registrations.all().items():
         import cloudpickle
 
@@ -37,7 +28,7 @@ def worker_state() -> WorkerState:
             registered[name] = (cloudpickle.dumps(registration), "")
         except Exception as error:  # pickling may run code of any object that the function refers to
             registered[name] = (None, f"{type(error).__name__}: {error}")
-    return {"settings": registry.providers.settings, "registered": registered}
+    return registered
 
 
 def apply_worker_state(state: WorkerState, *, worker: int | None = None) -> None:
@@ -49,8 +40,7 @@ def apply_worker_state(state: WorkerState, *, worker: int | None = None) -> None
             it, once, before the plugin makes its first environment here.
     """
     registry = manager.current()
-    registry.providers.settings = state["settings"]
-    registry.registrations.update({name: _restored(name, *value) for name, value in state["registered"].items()})
+    registry.registrations.update({name: _restored(name, *value) for name, value in state.items()})
     registry.plugins.enter_worker(worker)
 
 
