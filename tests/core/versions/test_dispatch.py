@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 
 from steppe.errors import BackendError, IgnoredArgumentWarning, NoImplementation
-from steppe.versions import implement_for, implementation_of, register_backend_family, set_backend
+from steppe.versions import implement_for, register_backend_family, set_backend
 
 
 @implement_for("packaging", None, "1.0")
@@ -333,9 +333,7 @@ def test_the_backend_chooses_between_several_libraries():
     assert fun() == "a"
     with set_backend("acme", "acme_b"):
         assert fun() == "b"
-        pinned = implementation_of(fun)
     assert fun() == "a"
-    assert pinned() == "b"
 
 
 @pytest.mark.usefixtures("two")
@@ -424,17 +422,6 @@ def test_the_choice_is_made_once_until_a_refresh(library):
     assert fun() == "old"
     library("acme", "2.0")  # refreshes
     assert fun() == "new"
-
-
-def test_only_a_declared_function_can_be_pinned():
-    with pytest.raises(TypeError, match="was not declared with implement_for"):
-        implementation_of(len)
-
-
-def test_a_bound_method_is_pinned_unbound():
-    inner = Outer.Inner()
-
-    assert implementation_of(inner.method)(inner, 2) == ("new", 2)
 
 
 def test_implement_for_keeps_name_docstring_and_signature():

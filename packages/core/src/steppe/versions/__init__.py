@@ -21,7 +21,7 @@ from steppe.versions.backends import (
     set_backend,
     set_gym_backend,
 )
-from steppe.versions.dispatch import implement_for, implementation_of
+from steppe.versions.dispatch import implement_for
 from steppe.versions.gym_registrations import apply_registrations, registrations
 from steppe.versions.libraries import library_version, refresh
 from steppe.versions.ranges import VersionRange
@@ -37,7 +37,6 @@ __all__ = [
     "effective_backends",
     "gym_backend",
     "implement_for",
-    "implementation_of",
     "library_version",
     "refresh",
     "register_backend_family",

@@ -14,7 +14,7 @@ from steppe.versions import libraries
 from steppe.versions.backends import backend_name, family_of
 from steppe.versions.ranges import VersionRange
 
-__all__ = ["implement_for", "implementation_of"]
+__all__ = ["implement_for"]
 
 Body = Callable[..., Any]
 F = TypeVar("F", bound=Body)
@@ -88,24 +88,6 @@ def implement_for(
         return cast(F, rows.dispatcher if kind is None else kind(rows.dispatcher))
 
     return declare
-
-
-def implementation_of(function: Body) -> Body:
-    """Return the implementation that a call would run now.
-
-    An object that keeps it stays with its library, even if the backend changes later.
-
-    Args:
-        function: a function declared with ``implement_for``. For a bound method, the result is unbound.
-
-    Raises:
-        NoImplementation: no implementation fits the installed version.
-        TypeError: ``function`` was not declared with ``implement_for``.
-    """
-    rows = _rows_of(function)
-    if rows is None:
-        raise TypeError(f"{function!r} was not declared with implement_for.")
-    return rows.select()
 
 
 class _Rows:
