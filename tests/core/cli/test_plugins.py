@@ -53,9 +53,6 @@ def test_transforms_of_a_package_share_a_row_without_all(steppe, fake_dist):
     out = steppe("plugins", "--all").out
     assert [line.split()[1] for line in out.splitlines()[1:5]] == names
     assert "pip install 'steppe[gym]'" in out
-    assert "env        isaaclab" in out
-    assert "steppe[isaaclab]" not in out
-    assert [line.split()[-1] for line in out.splitlines() if "steppe-isaaclab" in line] == ["planned"]
 
 
 def test_loggers_of_a_package_have_a_row_too(steppe, fake_dist):

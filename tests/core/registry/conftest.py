@@ -14,13 +14,12 @@ TABLE = Known(
         "env": {
             "gym": Provider("steppe-gym", "gym"),
             "vmas": Provider("steppe-vmas", "vmas"),
-            "lunar": Provider("steppe-lunar", ""),
         },
         "env class": {"Den": Provider("steppe-den", "den")},
-        "transform": {"Resize": Provider("steppe-vision", "vision"), "Dream": Provider("steppe-dreams", "")},
+        "transform": {"Resize": Provider("steppe-vision", "vision")},
         "collector": {"Herd": Provider("steppe-herd", "herd")},
         "logger": {"StoneLogger": Provider("steppe-quarry", "quarry")},
-        "command": {"film": Provider("steppe-film", "film"), "sleep": Provider("steppe-dreams", "")},
+        "command": {"film": Provider("steppe-film", "film")},
     },
     alternatives={"steppe-gym": ("gymnasium", "gym")},
 )

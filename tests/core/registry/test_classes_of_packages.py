@@ -181,12 +181,6 @@ def test_an_env_plugin_and_a_transform_may_share_a_name(registry, fake_dist):
     ]
 
 
-def test_a_planned_transform_is_named_as_planned(registry):
-    assert text_of(errors.TransformNotFound, find_class, "transform", "Dream") == (
-        "No installed package has the transform 'Dream'. It is planned in steppe-dreams, which does not have it yet."
-    )
-
-
 # -- loggers ----------------------------------------------------------------------------------------------------------
 
 

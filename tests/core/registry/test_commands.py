@@ -44,7 +44,6 @@ def test_commands_are_listed_with_the_plugins(sketch):
     ("name", "text"),
     [
         ("film", "No installed package has the command 'film'. It is in steppe-film: pip install 'steppe[film]'."),
-        ("sleep", "No installed package has the command 'sleep'. It is planned in steppe-dreams, which does not have "),
         ("sketsch", "There is no command 'sketsch'. Did you mean 'sketch'?"),
         ("colect", "There is no command 'colect'. Did you mean 'collect'?"),
         ("half", "Command 'half' (acme-sketch 2.0) names 'acme_sketch:run', which is no command: it has no help, "),

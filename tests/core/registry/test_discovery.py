@@ -136,7 +136,7 @@ def test_refresh_sees_what_was_installed_since(registry, fake_dist):
 
 def test_available_libraries_are_those_whose_requirements_hold(gym, fake_dist):
     fake_dist("needy", envs={"needy": "needy"}, requires=["nothing-like-it"])
-    assert get_available_libraries() == {"gym": True, "lunar": False, "needy": False, "vmas": False}
+    assert get_available_libraries() == {"gym": True, "needy": False, "vmas": False}
 
 
 def test_two_namespaces_may_share_one_module(registry, fake_dist):

@@ -287,11 +287,3 @@ def test_the_traceback_of_a_broken_plugin_shows_its_own_line(acme):
     with pytest.raises(errors.PluginBroken) as caught:
         make_env("acme:a")
     assert "acme_sim/plugin.py" in "".join(traceback.format_exception(None, caught.value, caught.value.__traceback__))
-
-
-def test_a_planned_plugin_is_not_called_installable(gym):
-    expected = (
-        "No installed plugin provides 'lunar:' (asked for 'lunar:Rover'). It is planned as steppe-lunar, which is not "
-        "published yet. Installed namespaces: gym."
-    )
-    assert text_of(errors.PluginNotFound, "lunar:Rover") == expected

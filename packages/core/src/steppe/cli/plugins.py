@@ -64,8 +64,8 @@ def _not_installed(registry: Registry) -> list[dict[str, str]]:
             "kind": kind,
             "name": name,
             "dist": provider.package,
-            "state": "not installed" if provider.extra else "planned",
-            "problem": f"pip install 'steppe[{provider.extra}]'" if provider.extra else "",
+            "state": "not installed",
+            "problem": f"pip install 'steppe[{provider.extra}]'",
         }
         for kind, name, provider in registry.not_installed()
     ]

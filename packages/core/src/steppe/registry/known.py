@@ -15,7 +15,7 @@ class Provider(NamedTuple):
 
     Attributes:
         package: its distribution, such as ``"steppe-vision"``.
-        extra: the extra of steppe that installs it, such as ``"vision"``; "" if the package is planned.
+        extra: the extra of steppe that installs it, such as ``"vision"``.
     """
 
     package: str

@@ -135,10 +135,9 @@ class Registry:
             return record
         asked, installed = str(env_id), self.namespaces()
         if provider := self.known_provider("env", name):
-            planned = f"It is planned as {provider.package}, which is not published yet."
-            where = f"It is in the package {provider.package}: pip install 'steppe[{provider.extra}]'."
             raise PluginNotFound(
-                f"No installed plugin provides '{name}:' (asked for {asked!r}). {where if provider.extra else planned} "
+                f"No installed plugin provides '{name}:' (asked for {asked!r}). It is in the package "
+                f"{provider.package}: pip install 'steppe[{provider.extra}]'. "
                 f"Installed namespaces: {listed(installed)}."
             )
         # Packages that are not installed are only suggested if the names are very similar.
@@ -332,12 +331,11 @@ class Registry:
         """Return the plugin that provides a name; None if no known package does."""
         record = self.providers.sole(kind, name)
         if record is None and (provider := self.known_provider(kind, name)):
-            planned = f"It is planned in {provider.package}, which does not have it yet."
-            where = f"It is in {provider.package}: pip install 'steppe[{provider.extra}]'."
             # These groups have agents, actors and readers of infos too.
             noun = "class" if kind in ("collector", "env class") else kind
             raise _NOT_INSTALLED[kind](
-                f"No installed package has the {noun} {requested!r}. {where if provider.extra else planned}"
+                f"No installed package has the {noun} {requested!r}. It is in {provider.package}: "
+                f"pip install 'steppe[{provider.extra}]'."
             )
         return record
 
