@@ -191,18 +191,10 @@ def paper(registry, fake_dist):
     fake_dist("steppe-paper", "0.1.0", entry_points=entry_points, files={"fake_paper.py": source})
 
 
-@pytest.mark.parametrize("name", ["paper", "PaperLogger", "paperlogger", "PAPER"])
-def test_make_logger_takes_the_class_name_with_or_without_logger(paper, name):
-    made = steppe.loggers.make_logger(name, "run", log_dir="here")
+def test_a_logger_is_found_by_the_name_of_its_class(paper):
+    made = steppe.loggers.PaperLogger("run", log_dir="here")
 
     assert (type(made).__name__, made.given) == ("PaperLogger", ("run", "here"))
     assert "PaperLogger" in dir(steppe.loggers)
-    assert steppe.loggers.PaperLogger is type(made)
-
-
-def test_make_logger_refuses_what_the_module_refuses(paper):
-    assert text_of(errors.LoggerNotFound, steppe.loggers.make_logger, "stone") == (
-        "No installed package has the logger 'stone'. It is in steppe-quarry: pip install 'steppe[quarry]'."
-    )
     with pytest.raises(AttributeError, match=r"has no attribute 'PaprLogger'. Did you mean 'PaperLogger'\?"):
         _ = steppe.loggers.PaprLogger

@@ -13,7 +13,7 @@ import torch
 from tensordict import MemoryMappedTensor, TensorDict
 
 from steppe.errors import FileExists, LibraryMissing, NotSupported, SpecError
-from steppe.loggers import CSVLogger, MLFlowLogger, TensorboardLogger, VideoFileLogger, WandbLogger, make_logger
+from steppe.loggers import CSVLogger, MLFlowLogger, TensorboardLogger, VideoFileLogger, WandbLogger
 from steppe_record import generate_exp_name, get_logger
 from tests.limits import CHILD
 from tests.transforms.record.decoding import decoded, error
@@ -141,13 +141,12 @@ with WandbLogger("run", offline=True, log_dir="here", project="p", log_env_packa
 
 
 def test_one_file_of_all_videos_has_its_name_at_the_end(tmp_path):
-    with make_logger("videofile", tmp_path / "all.mp4", 10) as logger:
+    with VideoFileLogger(tmp_path / "all.mp4", 10) as logger:
         logger.log_video("a", VIDEO, step=0)
         logger.log_video("b", VIDEO[0])
         assert not (tmp_path / "all.mp4").exists()
         with pytest.raises(NotSupported, match="only videos"):
             logger.log_scalar("loss", 1.0)
-    assert isinstance(logger, VideoFileLogger)
     assert logger.frames == len(decoded(tmp_path / "all.mp4").frames) == 12
 
 

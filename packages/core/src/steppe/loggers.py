@@ -12,26 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["make_logger"]
-
-
-def make_logger(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Make a logger of an installed package: ``make_logger("csv", "run", log_dir="logs")``.
-
-    Args:
-        name: the name of its class, or the part before ``Logger``, in any case.
-        *args: positional arguments of the class.
-        **kwargs: keyword arguments of the class.
-
-    Raises:
-        LoggerNotFound: a known package has it, and is not installed.
-        AttributeError: no known package has it; the text suggests similar names.
-        PluginError: two packages have it, or its package is hidden or broken.
-    """
-    from .registry import find_class
-
-    return find_class("logger", name)(*args, **kwargs)
-
 
 def __getattr__(name: str) -> Any:
     from .registry import find_class

@@ -275,7 +275,7 @@ class Registry:
 
         Args:
             kind: ``"env class"``, ``"transform"``, ``"collector"`` or ``"logger"``.
-            name: name of the class; of a logger also the part before ``Logger``, in any case: ``"csv"``.
+            name: name of the class.
             core: the names of the core's own classes, for suggestions.
             module: the module in which the name was looked up, for errors; by default that of the kind.
 
@@ -292,7 +292,7 @@ class Registry:
         unknown = f"module {module!r} has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(unknown)
-        record = self._find(kind, _full_name(name, known) if kind == "logger" else name, requested=name)
+        record = self._find(kind, name)
         if record is None:
             close = suggestion(name, [*core, *known])
             raise AttributeError(f"{unknown}. Did you mean {close!r}?" if close else unknown)
@@ -314,7 +314,7 @@ class Registry:
             PluginNotFound: no installed package has it; the text says which package to install, or a similar name.
             PluginError: its package cannot be used, is hidden, or is one of two with the command.
         """
-        record = self._find("command", name, requested=name)
+        record = self._find("command", name)
         if record is None:
             commands = {*core, *self.providers.names("command")}
             hint = did_you_mean(name, [*commands, *self._table.of("command")])
@@ -327,14 +327,14 @@ class Registry:
             )
         return command
 
-    def _find(self, kind: Kind, name: str, *, requested: str) -> PluginRecord | None:
+    def _find(self, kind: Kind, name: str) -> PluginRecord | None:
         """Return the plugin that provides a name; None if no known package does."""
         record = self.providers.sole(kind, name)
         if record is None and (provider := self.known_provider(kind, name)):
             # These groups have agents, actors and readers of infos too.
             noun = "class" if kind in ("collector", "env class") else kind
             raise _NOT_INSTALLED[kind](
-                f"No installed package has the {noun} {requested!r}. It is in {provider.package}: "
+                f"No installed package has the {noun} {name!r}. It is in {provider.package}: "
                 f"pip install 'steppe[{provider.extra}]'."
             )
         return record
@@ -367,14 +367,6 @@ _NOT_INSTALLED = {
     "logger": LoggerNotFound,
     "command": PluginNotFound,
 }
-
-
-def _full_name(name: str, classes: Iterable[str]) -> str:
-    """Return the class for a short name, ``"CSVLogger"`` for ``"csv"``; the name itself if there is no such class."""
-    folded = {each.casefold(): each for each in classes}
-    if name in folded.values():
-        return name
-    return folded.get(name.casefold()) or folded.get(f"{name}logger".casefold()) or name
 
 
 _registry = Registry()
