@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steppe import errors, list_envs, make_env, register_env
-from steppe.registry import Registry, find_library, use
+from steppe.registry import Registry, current, use
 
 HEAD = "from steppe import LibraryInfo, hookimpl\n"
 MAKE = "@hookimpl\ndef steppe_make_env(name, kwargs):\n    return {}\n"
@@ -164,7 +164,7 @@ def test_names_may_come_in_whatever_can_be_listed(acme, names):
 def test_a_library_that_is_no_libraryinfo_says_what_to_write(acme, library, found, write):
     acme(MAKE.format("1"), LIBRARY.format(library))
 
-    assert text_of(errors.PluginError, find_library, "acme") == (
+    assert text_of(errors.PluginError, current().library, "acme") == (
         f"{SUBJECT}: steppe_library must return a LibraryInfo, found {found}. "
         f"Write: return {write}, from steppe import LibraryInfo"
     )

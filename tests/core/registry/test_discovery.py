@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from steppe.errors import PluginBlocked
-from steppe.registry import Registry, get_available_libraries, list_namespaces, list_plugins, make_env, refresh
+from steppe.registry import Registry, get_available_libraries, list_plugins, make_env, refresh
 
 
 def states(registry):
@@ -24,7 +24,7 @@ def test_a_record_says_what_metadata_says(gym, fake_dist):
 
 def test_listing_imports_no_plugin(gym):
     list_plugins()
-    list_namespaces()
+    gym.namespaces()
     get_available_libraries()
     assert "fake_steppe_gym" not in sys.modules
 
@@ -75,12 +75,12 @@ def test_hiding_takes_a_namespace_or_a_distribution(gym, monkeypatch, value):
     monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", value)
     with pytest.raises(PluginBlocked):
         make_env("gym:Pendulum-v1")
-    assert list_namespaces() == []
+    assert gym.namespaces() == []
 
 
 def test_an_empty_list_of_what_to_use_hides_everything(gym, monkeypatch):
     monkeypatch.setenv("STEPPE_PLUGINS", "")
-    assert list_namespaces() == []
+    assert gym.namespaces() == []
 
 
 def test_the_same_distribution_twice_on_the_path_is_no_conflict(tmp_path, fake_dist, steppe_registry):
@@ -118,7 +118,7 @@ def test_unreadable_metadata_is_left_out_with_a_warning(gym, fake_dist):
 
 
 def test_a_plugin_installed_meanwhile_is_found(registry, fake_dist):
-    assert list_namespaces() == []
+    assert registry.namespaces() == []
     fake_dist(
         "acme-sim",
         envs={"acme": "acme_sim"},
@@ -131,7 +131,7 @@ def test_refresh_sees_what_was_installed_since(registry, fake_dist):
     assert list_plugins() == []
     fake_dist("acme-sim", envs={"acme": "acme_sim"})
     refresh()
-    assert list_namespaces() == ["acme"]
+    assert registry.namespaces() == ["acme"]
 
 
 def test_available_libraries_are_those_whose_requirements_hold(gym, fake_dist):

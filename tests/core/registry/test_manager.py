@@ -7,7 +7,7 @@ import importlib_metadata
 import pytest
 
 from steppe import LibraryInfo, errors, list_envs, make_env, refresh, register_env
-from steppe.registry import env_not_found, find_library, installed_library, list_namespaces, register_with_library
+from steppe.registry import env_not_found, installed_library
 from tests.limits import CHILD
 
 ANY_ENV = "from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name, kwargs):\n"
@@ -22,11 +22,11 @@ def test_make_env_gives_the_plugin_the_name_and_the_arguments(gym):
 
 def test_env_names_and_library_come_from_the_plugin(gym):
     assert list_envs("gym") == ["ALE/Pong-v5", "CartPole-v1", "Pendulum-v1", "my.module:Env-v0"]
-    assert find_library("gym") == LibraryInfo("gymnasium", "1.4.0")
+    assert gym.library("gym") == LibraryInfo("gymnasium", "1.4.0")
 
 
 def test_the_plugin_registers_with_its_library(gym):
-    register_with_library("gym", "Mine-v0", "toy:Line", max_episode_steps=3)
+    gym.register_with_library("gym", "Mine-v0", "toy:Line", {"max_episode_steps": 3})
 
     assert sys.modules["fake_steppe_gym.plugin"].CALLS == [("Mine-v0", "toy:Line", {"max_episode_steps": 3})]
 
@@ -35,15 +35,15 @@ def test_a_library_that_takes_no_environments_is_an_error(registry, fake_dist):
     fake_dist("acme-sim", "2.1", envs={"acme": "acme_sim"}, files={"acme_sim.py": f"{ANY_ENV}    return name"})
 
     with pytest.raises(errors.PluginError, match="cannot register environments with its library"):
-        register_with_library("acme", "Mine-v0", "toy:Line")
+        registry.register_with_library("acme", "Mine-v0", "toy:Line", {})
     with pytest.raises(errors.PluginNotFound, match="steppe-vmas"):
-        register_with_library("vmas", "Mine-v0", "toy:Line")
+        registry.register_with_library("vmas", "Mine-v0", "toy:Line", {})
 
 
 def test_a_plugin_may_leave_out_its_lists(registry, fake_dist):
     fake_dist("acme-sim", "2.1", envs={"acme": "acme_sim"}, files={"acme_sim.py": f"{ANY_ENV}    return name"})
     assert list_envs("acme") == []
-    assert find_library("acme") is None
+    assert registry.library("acme") is None
     assert str(env_not_found("acme", "a")) == "Plugin 'acme' (acme-sim 2.1) has no environment 'a'."
 
 
@@ -168,7 +168,7 @@ def test_a_registered_namespace_is_given_the_name(registry):
     register_env("toy", lambda name, **kwargs: (name, kwargs), names=["a", "b"])
     assert make_env("toy:a", n=1) == ("a", {"n": 1})
     assert list_envs("toy") == ["a", "b"]
-    assert list_namespaces() == ["toy"]
+    assert registry.namespaces() == ["toy"]
 
 
 def test_a_registered_id_is_made_without_its_name(registry):

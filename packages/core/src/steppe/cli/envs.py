@@ -46,10 +46,10 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _all(args: argparse.Namespace) -> int:
-    from ..registry import list_envs, list_namespaces
+    from ..registry import current, list_envs
 
     counts: dict[str, int | str] = {}
-    for namespace in list_namespaces():
+    for namespace in current().namespaces():
         try:
             counts[namespace] = len(list_envs(namespace))
         # The error of one plugin must not hide the others.

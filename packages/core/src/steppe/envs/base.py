@@ -373,15 +373,15 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         Raises:
             PluginNotFound: steppe-gym is not installed.
         """
-        from steppe.registry import make_env, register_with_library
+        from steppe.registry import current, make_env
 
         made = cls if entry_point is None else entry_point
         if transform is None:
-            register_with_library("gym", id, made, to_numpy=to_numpy, **kwargs)
+            current().register_with_library("gym", id, made, {"to_numpy": to_numpy, **kwargs})
             return
 
         def transformed(**given: Any) -> Any:
             env = make_env(made, **given) if isinstance(made, str) else made(**given)
             return env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
 
-        register_with_library("gym", id, transformed, to_numpy=to_numpy, **kwargs)
+        current().register_with_library("gym", id, transformed, {"to_numpy": to_numpy, **kwargs})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvNotFound
 from .manager import current
-from .records import EnvMaker, Kind, LibraryInfo, PluginRecord
+from .records import EnvMaker, Kind, PluginRecord
 
 if TYPE_CHECKING:
     from .factory import EnvFactory
@@ -72,29 +72,9 @@ def register_env(name: str, make: EnvMaker, *, names: Iterable[str] | None = Non
     current().register(name, make, names=names)
 
 
-def register_with_library(namespace: str, id: str, make: str | EnvMaker, /, **options: object) -> None:
-    """Register an environment of steppe with a wrapped library, so that the library can make it.
-
-    Args:
-        namespace: the namespace of the plugin that wraps the library, such as ``"gym"``.
-        id: the id in the library.
-        make: an id of steppe, or a callable that makes the environment.
-        options: passed to the plugin, which documents them.
-
-    Raises:
-        PluginError: the plugin is missing, or cannot do this.
-    """
-    current().register_with_library(namespace, id, make, options)
-
-
 def list_plugins() -> list[PluginRecord]:
     """Return every installed plugin, with its state and its problem, if any. Imports none of them."""
     return current().records()
-
-
-def list_namespaces() -> list[str]:
-    """Return the namespaces that ids can start with, sorted. Imports no plugin."""
-    return current().namespaces()
 
 
 def list_envs(namespace: str) -> list[str]:
@@ -118,15 +98,6 @@ def list_classes(kind: Kind) -> list[str]:
 def find_class(kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> type[Any]:
     """Load a class of an installed package, for ``steppe.transforms`` and its like; see `Registry.find_class`."""
     return current().find_class(kind, name, core=core, module=module)
-
-
-def find_library(namespace: str) -> LibraryInfo | None:
-    """Return the installed library behind a namespace, None if the plugin does not report it; imports the plugin.
-
-    Raises:
-        PluginError: there is no such plugin, or it cannot be used.
-    """
-    return current().library(namespace)
 
 
 def get_available_libraries() -> dict[str, bool]:

@@ -235,7 +235,17 @@ class Registry:
         return answers.checked_library(library, record.label)
 
     def register_with_library(self, namespace: str, id: str, make: str | EnvMaker, options: dict[str, object]) -> None:
-        """Register an environment with the library of a namespace; imports the plugin."""
+        """Register an environment of steppe with a wrapped library, so that the library can make it.
+
+        Args:
+            namespace: the namespace of the plugin that wraps the library, such as ``"gym"``, which is imported.
+            id: the id in the library.
+            make: an id of steppe, or a callable that makes the environment.
+            options: passed to the plugin, which documents them.
+
+        Raises:
+            PluginError: the plugin is missing, or cannot do this.
+        """
         record = self.find(EnvId(namespace, "*"))
         if not self.plugins.call(self.plugins.load(record), "steppe_register", id=id, make=make, options=options):
             raise PluginError(f"{record.label} cannot register environments with its library: it has no such hook.")
