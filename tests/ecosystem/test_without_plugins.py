@@ -56,10 +56,10 @@ except steppe.errors.PluginNotFound as error:
 @pytest.mark.parametrize("module", ["steppe", "steppe.batched"])
 def test_a_class_of_a_known_package_says_what_to_install(uninstalled, module):
     code = f"""
-from steppe.errors import EnvClassNotFound
+from steppe.errors import ClassNotFound
 try:
     from {module} import AsyncEnvPool
-except EnvClassNotFound as error:
+except ClassNotFound as error:
     print(error)
 """
     done = run(uninstalled, "-c", code)

@@ -9,7 +9,7 @@ import torch
 
 from steppe import Collector, Composite, Unbounded
 from steppe.collectors import AgentDeclarations, agent_hook
-from steppe.errors import CollectorNotFound
+from steppe.errors import ClassNotFound
 from steppe_testing import CountingEnv
 
 
@@ -32,10 +32,10 @@ def test_declarations_of_a_policy():
 
 def test_error_names_the_missing_package(monkeypatch):
     def missing(kind: str, name: str) -> Any:
-        raise CollectorNotFound(f"No installed package has the class {name!r}. pip install 'steppe[agents]'.")
+        raise ClassNotFound(f"No installed package has the class {name!r}. pip install 'steppe[agents]'.")
 
     monkeypatch.setattr(agent_hook, "find_class", missing)
     text = r"Collector: the policy Recurrent declares agent_state_spec, .*steppe-agents.*steppe\[agents\]"
-    with pytest.raises(CollectorNotFound, match=text):
+    with pytest.raises(ClassNotFound, match=text):
         Collector(CountingEnv(4), Recurrent(), frames_per_batch=4)
     Collector(CountingEnv(4), frames_per_batch=4).shutdown()

@@ -37,15 +37,15 @@ KINDS = {
     for kind in (
         Kind(
             "collector", "class", "steppe.collectors",
-            "Herd", "steppe-herd", errors.CollectorNotFound, "steppe.collectors",
+            "Herd", "steppe-herd", errors.ClassNotFound, "steppe.collectors",
         ),
         Kind(
             "env class", "class", "steppe.env_classes",
-            "Den", "steppe-den", errors.EnvClassNotFound, "steppe.envs",
+            "Den", "steppe-den", errors.ClassNotFound, "steppe.envs",
         ),
         Kind(
             "logger", "logger", "steppe.loggers",
-            "StoneLogger", "steppe-quarry", errors.LoggerNotFound, "steppe.loggers",
+            "StoneLogger", "steppe-quarry", errors.ClassNotFound, "steppe.loggers",
         ),
         Kind(
             "transform", "transform", "steppe.transforms",

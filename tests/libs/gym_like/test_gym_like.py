@@ -16,7 +16,7 @@ from steppe import (
     Unbounded,
     check_env_specs,
 )
-from steppe.errors import EnvClassNotFound, IgnoredArgumentWarning, SpecError
+from steppe.errors import ClassNotFound, IgnoredArgumentWarning, SpecError
 from steppe.registry import Registry, use
 from steppe_gym_like import BaseInfoDictReader, GymLikeEnv, default_info_dict_reader
 
@@ -293,7 +293,7 @@ def test_without_the_package_the_error_says_what_to_install():
 
     with use(Registry(path=[])):
         for module in (steppe, steppe.envs):
-            with pytest.raises(EnvClassNotFound, match=r"It is in steppe-gym-like: pip install 'steppe\[gym-like\]'"):
+            with pytest.raises(ClassNotFound, match=r"It is in steppe-gym-like: pip install 'steppe\[gym-like\]'"):
                 module.GymLikeEnv  # noqa: B018 - the access raises
         with pytest.raises(AttributeError, match=r"module 'steppe\.envs' has no attribute 'GymLike'\. Did you mean"):
             steppe.envs.GymLike  # noqa: B018 - the access raises

@@ -224,8 +224,7 @@ def _class_of_a_package(name: str) -> Any:
     """Return a class of another package: the transform `steppe.DoubleToFloat` is in steppe-tensor.
 
     Raises:
-        TransformNotFound, CollectorNotFound, EnvClassNotFound: the package is not installed; the text says how to
-            install it.
+        ClassNotFound: the package is not installed; the text says how to install it.
         AttributeError: no package is known to provide the name.
     """
     if not name.startswith("_"):

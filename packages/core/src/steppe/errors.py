@@ -13,10 +13,8 @@ Each class is also a subclass of the built-in exception that a caller would catc
     │   ├── PluginIncompatible                         written for another steppe
     │   ├── LibraryMissing      (ImportError)          the wrapped library is not installed
     │   └── LibraryVersionError (ImportError)          the wrapped library is outside the plugin's range
-    ├── EnvClassNotFound        (ImportError)          the package with this class of environments is not installed
-    ├── TransformNotFound       (ImportError)          the package with this transform is not installed
-    ├── CollectorNotFound       (ImportError)          the package with this collector or agent is not installed
-    ├── LoggerNotFound          (ImportError)          the package with this logger is not installed
+    ├── ClassNotFound           (ImportError)          the package with this class is not installed
+    │   └── TransformNotFound                          the package with this transform is not installed
     ├── BackendError            (ValueError)           an unknown or missing backend
     ├── NoImplementation        (NotImplementedError)  implement_for has no implementation for this version
     ├── NotSupported            (NotImplementedError)  this object does not support the call
@@ -40,9 +38,8 @@ from __future__ import annotations
 __all__ = [
     "ActionError",
     "BackendError",
+    "ClassNotFound",
     "ClosedError",
-    "CollectorNotFound",
-    "EnvClassNotFound",
     "EnvIdError",
     "EnvNotFound",
     "FileExists",
@@ -50,7 +47,6 @@ __all__ = [
     "InfoError",
     "LibraryMissing",
     "LibraryVersionError",
-    "LoggerNotFound",
     "NoImplementation",
     "NotSupported",
     "PluginBlocked",
@@ -121,20 +117,12 @@ class LibraryVersionError(PluginError, ImportError):
     """The library that a plugin wraps is installed in a version outside the plugin's range."""
 
 
-class EnvClassNotFound(SteppeError, ImportError):
-    """A known class of environments whose package is not installed."""
+class ClassNotFound(SteppeError, ImportError):
+    """A known class, such as a collector, an agent, an environment or a logger, whose package is not installed."""
 
 
-class TransformNotFound(SteppeError, ImportError):
+class TransformNotFound(ClassNotFound):
     """A known transform whose package is not installed."""
-
-
-class CollectorNotFound(SteppeError, ImportError):
-    """A known collector, agent or actor whose package is not installed."""
-
-
-class LoggerNotFound(SteppeError, ImportError):
-    """A known logger whose package is not installed."""
 
 
 class BackendError(SteppeError, ValueError):

@@ -5,7 +5,7 @@ A logger is any object with these methods: ``log_scalar(name, value, step=None)`
 **kwargs)``, ``log_hparams(cfg)`` and ``log_histogram(name, data, **kwargs)``.
 
 As in :mod:`steppe.transforms`, the name of a known logger whose package is not installed raises
-:class:`~steppe.errors.LoggerNotFound`, in ``hasattr`` too. ``dir`` lists the installed loggers.
+:class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too. ``dir`` lists the installed loggers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Collectors, agents and actors of other installed packages are found here by their names, as in
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
-is missing, access raises :class:`~steppe.errors.CollectorNotFound`, in ``hasattr`` too.
+is missing, access raises :class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 
 ``WorkerLink``, ``WorkerGroup``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
 collectors, as steppe-agents does.

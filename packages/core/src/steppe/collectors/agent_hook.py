@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import DoneGroup, EnvBase
-from steppe.errors import CollectorNotFound
+from steppe.errors import ClassNotFound
 from steppe.registry import find_class
 from steppe.specs import Composite
 
@@ -88,15 +88,15 @@ def agent_stepper(
         keeps_states: write the state before and after each step into the batch.
 
     Raises:
-        CollectorNotFound: the policy declares infos or a state, and steppe-agents is not installed.
+        ClassNotFound: the policy declares infos or a state, and steppe-agents is not installed.
     """
     declared = AgentDeclarations.of(policy).names
     if not declared:
         return None
     try:
         make = find_class("collector", "AgentSteps")
-    except CollectorNotFound as error:
-        raise CollectorNotFound(
+    except ClassNotFound as error:
+        raise ClassNotFound(
             f"{name}: the policy {type(policy).__name__} declares {' and '.join(declared)}, which the package "
             f"steppe-agents is needed for. {error}"
         ) from None

@@ -36,7 +36,7 @@ class RequestForm:
     """The members of a collector for requests; iteration needs none of them.
 
     Raises:
-        CollectorNotFound: at the first use, if steppe-agents is not installed.
+        ClassNotFound: at the first use, if steppe-agents is not installed.
     """
 
     in_use: InUse

@@ -2,7 +2,7 @@
 
 Classes of environments of other packages are found here by their names, as transforms are in :mod:`steppe.transforms`:
 ``from steppe.envs import GymLikeEnv`` works once steppe-gym-like is installed. If the package is missing, access raises
-:class:`~steppe.errors.EnvClassNotFound`, in ``hasattr`` too.
+:class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ from functools import partial
 from typing import Any, Final
 
 from ..errors import (
-    CollectorNotFound,
-    EnvClassNotFound,
+    ClassNotFound,
     EnvNotFound,
-    LoggerNotFound,
     PluginBroken,
     PluginConflict,
     PluginError,
     PluginNotFound,
+    SteppeError,
     TransformNotFound,
     add_note,
 )
@@ -290,8 +289,7 @@ class Registry:
             module: the module in which the name was looked up, for errors; by default that of the kind.
 
         Raises:
-            EnvClassNotFound, TransformNotFound, CollectorNotFound, LoggerNotFound: a first-party package has it and is
-                not installed.
+            ClassNotFound: a first-party package has it and is not installed; `TransformNotFound` for a transform.
             AttributeError: no known package has it, or the name starts with an underscore.
             PluginConflict: two packages provide it.
             PluginBlocked: its package is hidden.
@@ -343,7 +341,8 @@ class Registry:
         if record is None and (provider := self.known_provider(kind, name)):
             # These groups have agents, actors and readers of infos too.
             noun = "class" if kind in ("collector", "env class") else kind
-            raise _NOT_INSTALLED[kind](
+            error = _NOT_INSTALLED.get(kind, ClassNotFound)
+            raise error(
                 f"No installed package has the {noun} {name!r}. It is in {provider.package}: "
                 f"pip install 'steppe[{provider.extra}]'."
             )
@@ -370,13 +369,7 @@ class Registry:
         return replace(record, state=state, problem=problem)
 
 
-_NOT_INSTALLED = {
-    "env class": EnvClassNotFound,
-    "transform": TransformNotFound,
-    "collector": CollectorNotFound,
-    "logger": LoggerNotFound,
-    "command": PluginNotFound,
-}
+_NOT_INSTALLED: dict[Kind, type[SteppeError]] = {"transform": TransformNotFound, "command": PluginNotFound}
 
 
 _registry = Registry()
