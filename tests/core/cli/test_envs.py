@@ -36,11 +36,5 @@ def test_an_unknown_namespace_is_one_line_on_stderr(steppe, acme):
     )
 
 
-def test_an_id_in_the_place_of_a_namespace_is_refused(steppe, acme):
-    assert steppe("envs", "acme:Pendulum-v1").err == (
-        "steppe envs: expected a namespace such as 'acme', got 'acme:Pendulum-v1'\n"
-    )
-
-
 def test_json_is_a_list(steppe, acme):
     assert json.loads(steppe("envs", "acme", "pend", "--json").out) == ["Pendulum-v1"]

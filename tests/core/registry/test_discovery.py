@@ -93,14 +93,6 @@ def test_the_same_distribution_twice_on_the_path_is_no_conflict(tmp_path, fake_d
     assert record.version == "2.0"
 
 
-def test_a_newer_version_without_plugins_hides_an_older_one_with(tmp_path, fake_dist, steppe_registry):
-    from steppe_testing.fake_dists import FakeDists
-
-    fake_dist("acme-sim", "2.0")
-    FakeDists(tmp_path)("acme-sim", "1.0", envs={"acme": "acme_sim"})
-    assert Registry(path=[str(fake_dist.path), str(tmp_path)]).records() == []
-
-
 def test_an_editable_install_is_located_at_its_source(registry, fake_dist):
     folder = fake_dist("acme-sim", envs={"acme": "acme_sim"})
     (folder / "direct_url.json").write_text(
@@ -115,6 +107,21 @@ def test_unreadable_metadata_is_left_out_with_a_warning(gym, fake_dist):
     with pytest.warns(RuntimeWarning, match="steppe leaves out a package in .*: its metadata cannot be read"):
         records = list_plugins()
     assert [record.name for record in records] == ["gym"]
+
+
+@pytest.mark.parametrize("file", ["engine.egg-info/PKG-INFO", "engine.egg-info"])
+def test_a_library_that_an_old_setuptools_installed_is_found(registry, fake_dist, file):
+    fake_dist("acme-sim", envs={"acme": "acme_sim"}, requires=["engine>=1.5"])
+    path = fake_dist.path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("Metadata-Version: 1.0\nName: engine\nVersion: 1.4\n")
+    assert "engine 1.4 is installed in" in list_plugins()[0].problem
+
+
+def test_what_an_interrupted_installation_left_is_not_installed(registry, fake_dist):
+    fake_dist("acme-sim", envs={"acme": "acme_sim"}, requires=["engine"])
+    (fake_dist("engine") / "METADATA").unlink()
+    assert "needs engine, which is not installed" in list_plugins()[0].problem
 
 
 def test_a_plugin_installed_meanwhile_is_found(registry, fake_dist):

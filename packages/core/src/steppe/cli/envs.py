@@ -25,10 +25,7 @@ def run(args: argparse.Namespace) -> int:
 def _one(args: argparse.Namespace) -> int:
     from ..registry import list_envs
 
-    namespace, colon, rest = args.namespace.partition(":")
-    if colon and rest:
-        raise UsageError(f"expected a namespace such as {namespace!r}, got {args.namespace!r}")
-    names = list_envs(namespace)
+    names = list_envs(args.namespace)
     if args.pattern:
         names = [name for name in names if _matches(name, args.pattern)]
     if args.json:
@@ -36,7 +33,7 @@ def _one(args: argparse.Namespace) -> int:
     elif names:
         print("\n".join(names))
     if args.pattern and not names:
-        raise UsageError(f"no environment of '{namespace}:' matches {args.pattern!r}")
+        raise UsageError(f"no environment of '{args.namespace}:' matches {args.pattern!r}")
     return 0
 
 

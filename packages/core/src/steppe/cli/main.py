@@ -81,7 +81,7 @@ def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
         command.add_arguments(command_parser)
         command_parser.set_defaults(run=command.run)
     if not name:
-        parser.epilog = _list_others(commands)
+        _list_others(commands)
     args, unknown = parser.parse_known_args(argv)
     if unknown:  # print the usage of the command, and not of this parser, to which argparse leaves the error
         _Parser(prog=f"{parser.prog} {args.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -96,8 +96,8 @@ def _find(name: str) -> Command:
     return cast(Command, current().find_command(name, core=_CORE))
 
 
-def _list_others(commands: argparse._SubParsersAction[_Parser]) -> str:
-    """Add the commands of installed packages to the help; return a line about those that are not installed."""
+def _list_others(commands: argparse._SubParsersAction[_Parser]) -> None:
+    """Add the commands of installed packages to the help."""
     from ..registry import current
 
     registry = current()
@@ -106,9 +106,3 @@ def _list_others(commands: argparse._SubParsersAction[_Parser]) -> str:
         if name not in _CORE:
             packages = sorted(f"{record.dist} {record.version}" for record in records)
             commands.add_parser(name, help=f"from {' and '.join(packages)}")
-    missing = [
-        f"{name} (pip install 'steppe[{provider.extra}]')"
-        for kind, name, provider in registry.not_installed()
-        if kind == "command" and provider.extra
-    ]
-    return f"Not installed: {', '.join(missing)}." if missing else ""

@@ -38,7 +38,7 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
                 continue
             fields = _fields(dist)
             name = canonical(fields["name"][0])
-            if name in seen or _shadowed(dist, name, path):
+            if name in seen:  # an earlier folder of the path has it
                 continue
             plugins = list(_records(dist, fields, preferred or {}))
         except Exception as error:
@@ -59,14 +59,12 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
 
 def installed(name: str, *, path: Sequence[str] | None = None) -> requirements.Installed | None:
     """Return the version and the folder of an installed distribution; None if it is not installed."""
-    unreadable = None
     for dist in _discover(path, name=name):
-        location = str(dist.locate_file(""))
         try:
-            return requirements.Installed(_fields(dist)["version"][0], location)
-        except (KeyError, FileNotFoundError):  # an installation was interrupted
-            unreadable = requirements.Installed("unknown", location)
-    return unreadable
+            return requirements.Installed(_fields(dist)["version"][0], str(dist.locate_file("")))
+        except KeyError:
+            continue  # what an interrupted installation left
+    return None
 
 
 def steppe_version() -> str:
@@ -93,19 +91,13 @@ def _fields(dist: Distribution) -> dict[str, list[str]]:
     """Return the header fields of a distribution's metadata, by lower-case name.
 
     Raises:
-        FileNotFoundError: the distribution has no metadata.
         KeyError: the metadata has no name or version.
     """
-    text = dist.read_text("METADATA")
-    if text is None:  # an egg, or no metadata
-        metadata = dist.metadata
-        lines = [f"{name}: {metadata[name]}" for name in ("Name", "Version") if metadata[name]]
-        lines += [f"Requires-Dist: {line}" for line in dist.requires or []]
-    else:
-        # Distribution.metadata would parse these lines with the email package, which takes half the time of a listing.
-        lines = text.partition("\n\n")[0].splitlines()
+    # Distribution.metadata would parse these lines with the email package, which takes half the time of a listing.
+    # Libraries that an old setuptools installed have PKG-INFO, in a folder X.egg-info or as a file of that name.
+    text = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or dist.read_text("") or ""
     fields: dict[str, list[str]] = {}
-    for line in lines:
+    for line in text.partition("\n\n")[0].splitlines():
         name, colon, value = line.partition(":")
         if colon:
             fields.setdefault(name.strip().lower(), []).append(value.strip())
@@ -142,16 +134,6 @@ def _location(dist: Distribution) -> str:
     if origin is not None and getattr(getattr(origin, "dir_info", None), "editable", False):
         return unquote(urlparse(origin.url).path)
     return str(dist.locate_file(""))
-
-
-def _shadowed(dist: Distribution, name: str, path: Sequence[str] | None) -> bool:
-    """Whether another version of the same distribution stands earlier on the path."""
-    first = _first(name, path)
-    return first is not None and str(first.locate_file("")) != str(dist.locate_file(""))
-
-
-def _first(name: str, path: Sequence[str] | None) -> Distribution | None:
-    return next(iter(_discover(path, name=name)), None)
 
 
 def _discover(path: Sequence[str] | None, **context: str) -> Iterator[Distribution]:

@@ -149,7 +149,7 @@ class Registry:
 
     def check(self, record: PluginRecord) -> None:
         """Raise a PluginError if a plugin's requirements are not met; nothing is imported."""
-        running = None if self.steppe_version in ("0+unknown", "unknown") else self.steppe_version
+        running = None if self.steppe_version == "0+unknown" else self.steppe_version
         installed = partial(discovery.installed, path=self._path)
         requirements.check(record, installed=installed, steppe_version=running)
 
