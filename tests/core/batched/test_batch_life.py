@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import ParallelEnv, SerialEnv, env_creator
-from steppe.batched import readout
+from steppe import ParallelEnv, SerialEnv
+from steppe.batched import env_creator, readout
 from steppe.errors import SpecError, StateError, WorkerError
 from steppe.storage import LARGE
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, assert_equal_data

@@ -6,8 +6,8 @@ import threading
 import importlib_metadata
 import pytest
 
-from steppe import LibraryInfo, errors, list_envs, make_env, refresh, register_env
-from steppe.registry import env_not_found, installed_library
+from steppe import LibraryInfo, errors, list_envs, make_env, register_env
+from steppe.registry import env_not_found, installed_library, refresh
 from tests.limits import CHILD
 
 ANY_ENV = "from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name, kwargs):\n"

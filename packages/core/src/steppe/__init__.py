@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .batched import EnvCreator as EnvCreator
     from .batched import ParallelEnv as ParallelEnv
     from .batched import SerialEnv as SerialEnv
-    from .batched import env_creator as env_creator
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
     from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
@@ -30,14 +29,10 @@ if TYPE_CHECKING:
     from .envs import MarlGroupMapType as MarlGroupMapType
     from .envs import RandomPolicy as RandomPolicy
     from .envs import check_env_specs as check_env_specs
-    from .envs import check_marl_grouping as check_marl_grouping
     from .envs import exploration_type as exploration_type
-    from .envs import get_env_metadata as get_env_metadata
     from .envs import make_composite_from_td as make_composite_from_td
-    from .envs import make_tensordict as make_tensordict
     from .envs import set_exploration_type as set_exploration_type
     from .envs import step_mdp as step_mdp
-    from .envs import terminated_or_truncated as terminated_or_truncated
     from .envs import write_row as write_row
     from .errors import SteppeError as SteppeError
     from .registry import LibraryInfo as LibraryInfo
@@ -48,7 +43,6 @@ if TYPE_CHECKING:
     from .registry import list_envs as list_envs
     from .registry import list_plugins as list_plugins
     from .registry import make_env as make_env
-    from .registry import refresh as refresh
     from .registry import register_env as register_env
     from .specs import Binary as Binary
     from .specs import Bounded as Bounded
@@ -68,12 +62,7 @@ if TYPE_CHECKING:
     from .specs import Unbounded as Unbounded
     from .specs import UnboundedContinuous as UnboundedContinuous
     from .specs import UnboundedDiscrete as UnboundedDiscrete
-    from .specs import check_no_exclusive_keys as check_no_exclusive_keys
-    from .specs import consolidate_spec as consolidate_spec
-    from .specs import contains_lazy_spec as contains_lazy_spec
-    from .storage import Storage as Storage
     from .transforms import AutoResetEnv as AutoResetEnv
-    from .transforms import CallableTransform as CallableTransform
     from .transforms import Compose as Compose
     from .transforms import InitTracker as InitTracker
     from .transforms import ObservationTransform as ObservationTransform
@@ -86,7 +75,6 @@ if TYPE_CHECKING:
     from .transforms import set_auto_unwrap_transformed_env as set_auto_unwrap_transformed_env
     from .versions import gym_backend as gym_backend
     from .versions import implement_for as implement_for
-    from .versions import set_backend as set_backend
     from .versions import set_gym_backend as set_gym_backend
 
     __version__: str
@@ -104,10 +92,9 @@ _EXPORTS: dict[str, str] = {
             "list_envs",
             "list_plugins",
             "make_env",
-            "refresh",
             "register_env",
         ),
-        "versions": ("gym_backend", "implement_for", "set_backend", "set_gym_backend"),
+        "versions": ("gym_backend", "implement_for", "set_gym_backend"),
         "specs": (
             "Binary",
             "Bounded",
@@ -127,11 +114,7 @@ _EXPORTS: dict[str, str] = {
             "Unbounded",
             "UnboundedContinuous",
             "UnboundedDiscrete",
-            "check_no_exclusive_keys",
-            "consolidate_spec",
-            "contains_lazy_spec",
         ),
-        "storage": ("Storage",),
         "envs": (
             "ArrayEnv",
             "EnvBase",
@@ -140,19 +123,14 @@ _EXPORTS: dict[str, str] = {
             "MarlGroupMapType",
             "RandomPolicy",
             "check_env_specs",
-            "check_marl_grouping",
             "exploration_type",
-            "get_env_metadata",
             "make_composite_from_td",
-            "make_tensordict",
             "set_exploration_type",
             "step_mdp",
-            "terminated_or_truncated",
             "write_row",
         ),
         "transforms": (
             "AutoResetEnv",
-            "CallableTransform",
             "Compose",
             "InitTracker",
             "ObservationTransform",
@@ -168,7 +146,6 @@ _EXPORTS: dict[str, str] = {
             "EnvCreator",
             "ParallelEnv",
             "SerialEnv",
-            "env_creator",
         ),
         "collectors": (
             "Collector",

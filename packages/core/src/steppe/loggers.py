@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+__all__: list[str] = []
+
 
 def __getattr__(name: str) -> Any:
     from .registry import find_class
