@@ -11,9 +11,10 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.done import any_done, rows_ended, truncated_keys
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, without_private
+from steppe.envs.rollout.copied_frames import CopiedFrames
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import ActionWriter, RandomActions
-from steppe.envs.rollout.stacking import Frames
+from steppe.envs.rollout.stacking import stack_frames
 from steppe.errors import SpecError
 from steppe.specs import CPU, StackedComposite
 from steppe.storage import build_td, entries, name_dims
@@ -101,7 +102,8 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     keep_going = not plan.break_any and not plan.break_all
     root: TensorDictBase = plan.start
     whole = keep_going and plan.callback is None and plan.storing_device is None
-    frames = Frames(plan.batch_dims, steps=plan.max_steps if whole else None)
+    copied = CopiedFrames(plan.batch_dims, plan.max_steps) if whole and plan.max_steps > 1 else None
+    frames: list[TensorDictBase] = []
     edits = env.edits_frames
     following: TensorDictBase | None
     for step in range(plan.max_steps):
@@ -117,7 +119,7 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
         if plan.callback is not None or plan.storing_device is not None:
             frames.append(_stored(frame, plan.storing_device))
         else:
-            frames.append(frame)
+            frames.append(frame if copied is None else copied.add(frame))
         if plan.callback is not None:
             plan.callback(env, frame)
         if last:
@@ -125,7 +127,15 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
         if not keep_going and _ended(env, frame.get("next"), every=plan.break_all):
             break
         root = env.step_mdp(frame) if following is None else following
-    return without_private(frames.stacked(contiguous=plan.contiguous), plan.declared)
+    return without_private(
+        stack_frames(
+            frames,
+            plan.batch_dims,
+            contiguous=plan.contiguous,
+            known=None if copied is None else copied.columns(len(frames)),
+        ),
+        plan.declared,
+    )
 
 
 def actor(env: EnvBase, plan: RolloutPlan) -> Policy:

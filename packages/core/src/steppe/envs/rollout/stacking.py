@@ -7,94 +7,15 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, TensorDictBase, lazy_stack
 
-from steppe.envs.rollout.copied_frames import Columns, CopiedFrames
+from steppe.envs.rollout.copied_frames import Columns
 from steppe.errors import NotSupported
 from steppe.storage import build_td, entries, large_tensor
 
-__all__ = ["Frames", "stack_frames"]
-
-# Steps with little data are stacked 64 at a time, while they are in the cache; later steps then use their memory.
-# Large data is copied once, at the end: a second copy would cost more than it saves.
-_CHUNK = 64
-_LITTLE = 4096  # bytes of a step
+__all__ = ["stack_frames"]
 
 _NONE: Columns = {}
 # Of one environment, and of a batch.
 _TEXT = (NonTensorData, NonTensorStack)
-
-
-class Frames:
-    """The steps of a rollout, stacked as they are added.
-
-    Args:
-        dim: position of the time dimension: behind the batch.
-        steps: number of steps, if it is known: large entries of a step are then copied when the next step is added.
-    """
-
-    def __init__(self, dim: int, *, steps: int | None = None) -> None:
-        self.dim = dim
-        self._copied = None if steps is None or steps < 2 else CopiedFrames(dim, steps)
-        self._loose: list[TensorDictBase] = []
-        self._chunks: list[TensorDict] = []
-        self._limit: float = _CHUNK
-
-    def append(self, frame: TensorDictBase) -> None:
-        """Add a step."""
-        if self._copied is not None:
-            frame = self._copied.add(frame)
-        loose = self._loose
-        loose.append(frame)
-        if len(loose) >= self._limit:
-            chunk = _stack_plain(loose, self.dim) if self._chunks or _nbytes(frame) <= _LITTLE else None
-            if chunk is None:
-                self._limit = float("inf")
-            else:
-                self._chunks.append(chunk)
-                self._loose = []
-
-    def stacked(self, *, contiguous: bool | None) -> TensorDictBase:
-        """Return all steps; see :func:`stack_frames`."""
-        if not self._chunks:
-            known = {} if self._copied is None else self._copied.columns(len(self._loose))
-            return stack_frames(self._loose, self.dim, contiguous=contiguous, known=known)
-        last = _stack_plain(self._loose, self.dim) if self._loose else None
-        if last is not None or not self._loose:
-            whole = _joined([*self._chunks, *([last] if last is not None else [])], self.dim)
-            if whole is not None:
-                return whole
-        frames = [frame for chunk in self._chunks for frame in chunk.unbind(self.dim)]
-        return stack_frames([*frames, *self._loose], self.dim, contiguous=contiguous)
-
-
-def _nbytes(frame: TensorDictBase) -> int:
-    return sum(
-        value.numel() * value.element_size() for value in frame.values(True, True) if isinstance(value, torch.Tensor)
-    )
-
-
-def _joined(chunks: list[TensorDict], dim: int) -> TensorDict | None:
-    """Concatenate stacked steps; return None if their entries differ."""
-    if len(chunks) == 1:
-        return chunks[0]
-    levels = [entries(chunk) for chunk in chunks]
-    if any(level.keys() != levels[0].keys() for level in levels):
-        return None
-    out: dict[str, Any] = {}
-    for name, head in levels[0].items():
-        column = [level[name] for level in levels]
-        if isinstance(head, TensorDict):
-            out[name] = _joined(column, dim)
-        else:
-            try:
-                out[name] = torch.cat(column, dim)
-            except RuntimeError:  # shapes differ
-                return None
-        if out[name] is None:
-            return None
-    first = chunks[0]
-    batch_size = list(first.batch_size)
-    batch_size[dim] = sum(chunk.batch_size[dim] for chunk in chunks)
-    return build_td(out, torch.Size(batch_size), first.device)
 
 
 def stack_frames(
@@ -144,25 +65,16 @@ def _stack_plain(
     if any(level.keys() != names for level in levels):
         return None
     out: dict[str, Any] = {}
-    columns: dict[str, list[Any]] = {name: [level[name] for level in levels] for name in names}
-    following = columns.pop("next", None)
-    if following is not None:
-        nested = _stack_plain(following, dim, known, (*above, "next"))
-        if nested is None:
-            return None
-        out["next"] = nested
-    for name, column in columns.items():
-        head = column[0]
-        if (path := (*above, name)) in known:
+    for name in names:
+        column: list[Any] = [level[name] for level in levels]
+        head, path = column[0], (*above, name)
+        if path in known:
             out[name] = known[path]
         elif isinstance(head, torch.Tensor):
-            moved = _moved_from_next(name, column, following, out.get("next"), dim)
-            if moved is None:
-                try:
-                    moved = torch.stack(column, dim, out=_room(column, dim))
-                except RuntimeError:  # shapes differ
-                    return None
-            out[name] = moved
+            try:
+                out[name] = torch.stack(column, dim, out=_room(column, dim))
+            except RuntimeError:  # shapes differ
+                return None
         elif type(head) in _TEXT:
             out[name] = torch.stack(column, dim)
         else:
@@ -182,27 +94,6 @@ def _room(column: list[torch.Tensor], dim: int) -> torch.Tensor | None:
     if room is None or (torch.is_grad_enabled() and any(value.requires_grad for value in column)):
         return None
     return None if any(value.dtype is not head.dtype for value in column) else room
-
-
-def _moved_from_next(
-    name: str, column: list[torch.Tensor], following: list[Any] | None, stacked: Any, dim: int
-) -> torch.Tensor | None:
-    """Build a root column from the ``next`` column, in one copy, if ``step_mdp`` has taken most values from there."""
-    if following is None or len(column) == 1 or column[0].requires_grad:
-        return None
-    source = [entries(frame).get(name) for frame in following[:-1]]
-    others = [t for t, (value, before) in enumerate(zip(column[1:], source, strict=True), 1) if value is not before]
-    if len(others) * 4 > len(column):
-        return None
-    whole = entries(stacked)[name]
-    size = torch.Size((*whole.shape[:dim], *whole.shape[dim + 1 :]))
-    if any(column[t].shape != size or column[t].dtype is not whole.dtype for t in (0, *others)):
-        return None  # the first data of an episode may have another size
-    parts = [column[0].unsqueeze(dim), whole.narrow(dim, 0, len(source))]
-    moved = torch.cat(parts, dim, out=_room(column, dim))
-    for t in others:
-        moved.select(dim, t).copy_(column[t])
-    return moved
 
 
 def _difference(frames: list[TensorDictBase]) -> str:
