@@ -28,22 +28,14 @@ class ContinuousBox(Box):
     Args:
         low: smallest values, broadcastable to ``shape``.
         high: largest values, broadcastable to ``shape``.
-        device: device of the bounds; unchanged by default.
         shape: shape of the data; the broadcast shape of the bounds by default.
     """
 
     # `_kept` holds the bounds in the smallest shape: a scalar if all elements are equal, and no batch dimensions. `low`
     # and `high` return a copy of the full shape, and the bounds are read from it again after it has been edited.
 
-    def __init__(
-        self,
-        low: torch.Tensor,
-        high: torch.Tensor,
-        device: torch.device | str | int | None = None,
-        *,
-        shape: torch.Size | None = None,
-    ) -> None:
-        bounds = [_tensor(bound) if device is None else _tensor(bound).to(device) for bound in (low, high)]
+    def __init__(self, low: torch.Tensor, high: torch.Tensor, *, shape: torch.Size | None = None) -> None:
+        bounds = [_tensor(bound) for bound in (low, high)]
         full = shapes.broadcast(bounds[0].shape, bounds[1].shape) if shape is None else shape
         self._kept = [shapes.compress(bound) for bound in bounds]
         self._shapes = [full, full]

@@ -38,7 +38,6 @@ class Layout:
     """All leaves of a spec, laid end to end for a number of rows."""
 
     fields: tuple[Field, ...]
-    rows: tuple[int, ...]
     nbytes: int
 
     @classmethod
@@ -58,7 +57,7 @@ class Layout:
             fields.append(Field(key, tuple(leaf.shape), leaf.dtype, offset))
             nbytes = n_rows * math.prod(leaf.shape) * leaf.dtype.itemsize
             offset += -(-nbytes // _ALIGN) * _ALIGN
-        return cls(tuple(fields), tuple(rows), max(offset, _ALIGN))
+        return cls(tuple(fields), max(offset, _ALIGN))
 
 
 def _leaves(spec: Composite) -> list[tuple[Any, Any]]:
