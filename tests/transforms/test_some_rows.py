@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
 
 from steppe import SerialEnv, TransformedEnv
 from steppe.specs import Bounded, OneHot, Unbounded
@@ -54,11 +53,6 @@ class Choices(ArrayCountingEnv):
         self.action_spec = OneHot(2)
 
 
-def ones(reset: torch.Tensor) -> TensorDict:
-    n = int(reset.sum())
-    return TensorDict({"h": torch.ones(n, 2)}, [n])
-
-
 def hidden(**kwargs: Any) -> TensorDictPrimer:
     return TensorDictPrimer({"h": Unbounded((2,))}, **kwargs)
 
@@ -74,8 +68,6 @@ CASES: dict[str, tuple[Any, Any]] = {
         lambda: Compose(StepCounter(), RandomTruncationTransform(2, 3, prob=1.0, first_episode_prob=1.0)),
     ),
     "drawn memory": (ArrayCountingEnv, partial(hidden, random=True)),
-    "memory of one function": (ArrayCountingEnv, partial(hidden, single_default_value=True, default_value=ones)),
-    "memory that a reset reads": (ArrayCountingEnv, partial(hidden, call_before_env_reset=True)),
     "noise": (ArrayCountingEnv, partial(gSDENoise, 2, 3)),
     "projected": (Choices, partial(DiscreteActionProjection, 2, 6)),
     "jitter": (Bounds, partial(ActionDiscretizer, 3, sampling=jitter)),

@@ -75,17 +75,6 @@ def test_values_of_each_entry():
     assert (root["a"].tolist(), root["b"].tolist(), root["c"].tolist()) == ([1.5], [1, 2], [0])
 
 
-def test_one_function_may_give_all():
-    env = TransformedEnv(
-        CountingEnv(2),
-        TensorDictPrimer(
-            a=Unbounded((1,)), default_value=lambda: TensorDict(a=torch.ones(1)), single_default_value=True
-        ),
-    )
-
-    assert env.reset()["a"].item() == 1
-
-
 def test_a_value_that_is_a_tensor_is_copied():
     value = torch.ones(1)
     env = TransformedEnv(CountingEnv(2), TensorDictPrimer(a=Unbounded((1,)), default_value=value))
@@ -113,21 +102,6 @@ def test_only_rows_that_are_reset_begin_anew():
     td["_reset"] = torch.tensor([[True], [False]])
 
     assert env.reset(td)["h"].squeeze(-1).tolist() == [0, 4]
-
-
-def test_the_environment_may_read_them_at_its_reset():
-    class Reading(CountingEnv):
-        def _reset(self, tensordict=None, **kwargs):
-            self.start = int(tensordict["start"].item())
-            return super()._reset(tensordict)
-
-    env = TransformedEnv(
-        Reading(3), TensorDictPrimer(start=Unbounded((1,)), default_value=7.0, call_before_env_reset=True)
-    )
-
-    root = env.reset()
-    assert (root["observation"].item(), root["start"].item()) == (7, 7)
-    assert env.rollout(3, break_when_any_done=False)["start"].squeeze(-1).tolist() == [7, 7, 7]
 
 
 def test_arguments_are_checked():
@@ -165,10 +139,6 @@ def test_entries_can_be_written_into_stored_data():
     assert TensorDictPrimer(c=Unbounded((1,)), default_value=lambda: torch.ones(2, 1), expand_specs=True)(data)[
         "c"
     ].tolist() == [[1], [1]]
-    both = TensorDictPrimer(
-        d=Unbounded((2,)), default_value=lambda: TensorDict(d=torch.ones(2)), single_default_value=True
-    )
-    assert both(data)["d"].tolist() == [1, 1]
 
 
 def test_stored_data_of_another_batch_size_is_an_error():
@@ -191,24 +161,6 @@ def test_a_value_that_does_not_fit_its_spec_is_an_error():
         TransformedEnv(
             CountingEnv(), TensorDictPrimer(a=Bounded(0.0, 1.0, (1,)), default_value=lambda: torch.full((1,), 3.0))
         ).reset()
-
-
-def test_one_function_may_give_the_rows_that_begin_anew():
-    asked = []
-
-    def values(reset):
-        asked.append(reset.tolist())
-        return TensorDict(a=torch.full((int(reset.sum()), 1), 7.0), batch_size=[int(reset.sum())])
-
-    primer = TensorDictPrimer(a=Unbounded((1,)), default_value=values, single_default_value=True)
-    env = TransformedEnv(CountingEnv(9, batch_size=(3,)), primer)
-    td = env.reset()
-    td["a"] = torch.arange(3.0).unsqueeze(-1)
-    td["_reset"] = torch.tensor([[False], [True], [False]])
-    td = env.reset(td)
-
-    assert asked == [[True] * 3, [False, True, False]]
-    assert td["a"].squeeze(-1).tolist() == [0, 7, 2]
 
 
 def test_an_action_can_be_primed():

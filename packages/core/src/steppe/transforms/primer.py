@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,9 +45,6 @@ class TensorDictPrimer(PlannedTransform):
         expand_specs: True: prepend the batch size of the environment to the shapes, unless ``primers`` is a Composite
             that has it already. False: the shapes include it. Default: a Composite without batch size is expanded, and
             one of another batch size is an error.
-        single_default_value: ``default_value`` is a function that returns a TensorDict of all entries. If it has an
-            argument ``reset``, it receives the mask ``[*B]`` of the rows that are reset, and returns these rows only.
-        call_before_env_reset: write the entries into the argument of ``reset``, so that the environment can read them.
         **kwargs: more keys and specs; ``shape`` (or ``batch_size``) and ``device`` are those of their Composite.
 
     Attributes:
@@ -68,8 +64,6 @@ class TensorDictPrimer(PlannedTransform):
         default_value: Any = None,
         reset_key: Key | None = None,
         expand_specs: bool | None = None,
-        single_default_value: bool = False,
-        call_before_env_reset: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__()
@@ -96,14 +90,12 @@ class TensorDictPrimer(PlannedTransform):
         self._reset_key = None if reset_key is None else as_key(reset_key)
         self._checked: set[Key] = set()
         self.expand_specs = expand_specs
-        self.single_default_value = single_default_value
-        self.call_before_env_reset = call_before_env_reset
         self._draws = RowGenerators()
 
     @property
     def needs_all_rows(self) -> bool:  # type: ignore[override]
-        """Whether it draws for each row, or works values out for all of them."""
-        return self.random or self.single_default_value or self.call_before_env_reset
+        """Whether it draws random values for each row."""
+        return self.random
 
     def _specs(self, specs: EnvSpecs) -> Composite:
         batch = specs.batch_size
@@ -171,22 +163,14 @@ class TensorDictPrimer(PlannedTransform):
             return following
 
         def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
-            if self.call_before_env_reset:
-                return fresh
             self._write(fresh, td, leaves, batch_dims, begins(td, fresh))
             return fresh
-
-        def before(td: TensorDictBase | None) -> TensorDictBase:
-            data = td if td is not None else Composite({}, shape=specs.batch_size, device=specs.device).zero()
-            self._write(data, td, leaves, batch_dims, begins(td, data))
-            return data
 
         # A primed action is the action of the step, so it cannot be copied from the root.
         copied = not batch_dims and all(specs.action.get(key, None) is None for key, _ in leaves)
         return Hooks(
             step=step,
             reset=reset,
-            before_reset=before if self.call_before_env_reset else None,
             passed_through=names,
             rows=self._row_hooks(leaves) if copied else None,
         )
@@ -196,7 +180,6 @@ class TensorDictPrimer(PlannedTransform):
 
         def bind(root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
             columns = [(following[key], root[key]) for key in keys]
-            begins = {"_reset": torch.ones(1, dtype=torch.bool, device=CPU)}
 
             def step() -> bool:
                 for target, source in columns:
@@ -205,7 +188,7 @@ class TensorDictPrimer(PlannedTransform):
 
             def reset(at: Sequence[int]) -> None:
                 fresh = TensorDict({})
-                self._write(fresh, TensorDict(begins), leaves, 0)
+                self._write(fresh, None, leaves, 0)
                 for key in keys:
                     root[key][0] = fresh.get(key).detach().numpy()
 
@@ -222,10 +205,10 @@ class TensorDictPrimer(PlannedTransform):
         begins: list[bool] | None = None,
     ) -> None:
         mask = td.get(self._reset_key, None) if td is not None and self._reset_key is not None else None
-        values = self._all_values(data, td, leaves) if self.single_default_value else {}
         for key, leaf in leaves:
-            value = values[key] if key in values else self._value(key, leaf, begins)
-            value = self._shaped(key, value, leaf, torch.Size((*data.batch_size, *leaf.shape[batch_dims:])))
+            value = self._shaped(
+                key, self._value(key, leaf, begins), leaf, torch.Size((*data.batch_size, *leaf.shape[batch_dims:]))
+            )
             before = td.get(key, None) if mask is not None and td is not None else None
             if before is not None and mask is not None:
                 value = torch.where(mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim)), value, before)
@@ -244,31 +227,6 @@ class TensorDictPrimer(PlannedTransform):
         if isinstance(value, Mapping):
             value = value.get(key, 0.0)
         return 0.0 if value is None else value() if callable(value) else value
-
-    def _all_values(
-        self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Key, Spec]]
-    ) -> dict[Key, Any]:
-        """Return the values of a function for all entries; rows that it leaves out by the reset mask are zeros."""
-        function = self.default_value
-        if not callable(function):
-            return {key: function.get(key) for key, _ in leaves}
-        if not _takes(function, "reset"):
-            values = function()
-            return {key: values.get(key) for key, _ in leaves}
-        mask = None if td is None else td.get(self.reset_key, None)
-        size = data.batch_size
-        rows = torch.ones(size, dtype=torch.bool, device=data.device or CPU)
-        if mask is not None:
-            rows = mask.reshape((*size, -1)).any(-1)
-        values = function(reset=rows)
-        if bool(rows.all()) or values.batch_size == size:
-            return {key: values.get(key) for key, _ in leaves}
-        expanded = {}
-        for key, leaf in leaves:
-            value = values.get(key)
-            expanded[key] = torch.zeros((*size, *value.shape[1:]), dtype=leaf.dtype, device=value.device)
-            expanded[key][rows] = value.to(leaf.dtype)
-        return expanded
 
     def _shaped(self, key: Key, value: Any, leaf: Spec, shape: torch.Size) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -336,11 +294,3 @@ def _rows(leaf: Spec, n: int) -> list[Spec]:
     while len(rows) < n:  # then only dimensions of size 1 remain
         rows = [part for row in rows for part in row.unbind(0)]
     return rows
-
-
-def _takes(function: Callable[..., object], name: str) -> bool:
-    """Whether a function has a parameter of this name."""
-    try:
-        return name in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
