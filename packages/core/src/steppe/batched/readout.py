@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
 
-from steppe.envs import begun
 from steppe.specs import Composite
 from steppe.storage import Storage, TensorDictBuilder, build_td
 
@@ -35,7 +33,6 @@ class HostReadout:
         self._copies = [(key, array.copy) for key, array in self._arrays]
         # bfloat16 and its like, which numpy lacks
         self._tensors = [(key, storage.tensors[at]) for key, at in keys.items() if at not in storage.arrays]
-        self._begun: list[tuple[Any, Any, Any]] = []
         self._flat = all(isinstance(key, str) for key in keys)
         self._builder = TensorDictBuilder(spec, device=device)
         self._builders: dict[int, TensorDictBuilder] = {}
@@ -70,27 +67,16 @@ class HostReadout:
         """Return the entries of the next root, in new memory.
 
         Args:
-            others: the data of the other rows, by key: the result of ``take`` in this step, of the readout passed to
-                :meth:`set_base`, or a root made of it.
+            others: the data of the other rows, by key: the result of ``take`` in this step, of the readout of
+                ``next``, or a root made of it.
             was_reset: ``[n]`` bool, the rows that begin an episode; their data is that of this readout.
             rows: which rows all of this is about, ``[n]`` int64 numpy; None for all.
         """
-        if rows is not None:
-            return _begun(self.take(rows), others, was_reset)
-        out = begun(self._begun, was_reset.nonzero()[0].tolist())
-        if self._tensors:
-            out.update(_begun(dict(self._tensors), others, was_reset))
+        out = {}
+        for key, tensor in self.take(rows).items():
+            mask = torch.from_numpy(was_reset.copy()).to(tensor.device).view((-1,) + (1,) * (tensor.ndim - 1))
+            out[key] = torch.where(mask, tensor, others[key])
         return out
-
-    def set_base(self, base: HostReadout, known_false: Iterable[Any] = ()) -> None:
-        """Set the readout that the other rows of :meth:`begun` come from.
-
-        Args:
-            base: the readout of the other rows; its storage must not change between the step and :meth:`begun`.
-            known_false: entries that are False in all rows, so that they need no copy.
-        """
-        arrays, known = dict(base._arrays), set(known_false)
-        self._begun = [(key, array, None if key in known else arrays[key]) for key, array in self._arrays]
 
 
 class StagedReadout(HostReadout):
@@ -121,22 +107,10 @@ class StagedReadout(HostReadout):
         index = torch.from_numpy(rows).to(block.device)
         return {key: tensor[index] for key, tensor in flat.items()}
 
-    def begun(self, others: Any, was_reset: np.ndarray[Any, Any], rows: Any = None) -> dict[Any, torch.Tensor]:
-        return _begun(self.take(rows), others, was_reset)
-
 
 def readout(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostReadout:
     """Return a readout for a device: staged for a GPU, otherwise on the host."""
     return (HostReadout if is_host(device) else StagedReadout)(storage, keys, spec, device)
-
-
-def _begun(first: dict[Any, torch.Tensor], others: Any, was_reset: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
-    """Return entries of which the rows that were reset come from ``first``."""
-    out = {}
-    for key, tensor in first.items():
-        mask = torch.from_numpy(was_reset.copy()).to(tensor.device).view((-1,) + (1,) * (tensor.ndim - 1))
-        out[key] = torch.where(mask, tensor, others[key])
-    return out
 
 
 def is_host(device: torch.device | None) -> bool:

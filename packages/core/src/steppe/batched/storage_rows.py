@@ -40,7 +40,7 @@ class BatchRows:
     """
 
     def __init__(self, batch: EnvBase, storage: Storage, flags: Flags, read: list[Any] | None) -> None:
-        self.storage, self.flags, self._on_arrays = storage, flags, read is not None
+        self.storage, self.flags = storage, flags
         root_inputs = (*batch.state_keys, *batch.observation_keys, *batch.done_keys) if read is None else read
         self.root_inputs = [
             (key, storage.arrays.get(key), storage.tensors[key])
@@ -73,8 +73,6 @@ class BatchRows:
         self.root_out = readout(self.storage, keys, root, batch.device)
         keys = {key: below_next(key) for key in (*obs, *reward, *done) if below_next(key) in fixed}
         self.next_out = readout(self.storage, keys, following, batch.device)
-        # Array environments reset each row that has ended, so done entries of the next root are False.
-        self.root_out.set_base(self.next_out, done if self._on_arrays else ())
 
     def write_inputs(self, tensordict: TensorDictBase, rows: Any = None) -> None:
         """Validate the actions, and write them and the other inputs of a step."""

@@ -51,7 +51,7 @@ from steppe.envs.masks.reset import merge_reset
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.module import Module
-from steppe.envs.next_root import StepPlan, begun, step_mdp, write_begun
+from steppe.envs.next_root import StepPlan, step_mdp, write_begun
 from steppe.envs.passed_through import written_by_policy
 from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
@@ -98,7 +98,6 @@ __all__ = [
     "as_numbers",
     "as_policy",
     "base_arguments",
-    "begun",
     "blanked",
     "called_with",
     "check_env_specs",
