@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
-from steppe.arguments import unknown_argument
 from steppe.errors import SpecError
 from steppe.transforms.base import Transform
 from steppe.transforms.callable_transform import CallableTransform
@@ -195,29 +194,9 @@ class Compose(Transform):
             transform.init(tensordict)
 
     def dump(self, **kwargs: Any) -> None:
-        """Call ``dump`` of each transform that has one.
-
-        Args:
-            **kwargs: each transform receives the arguments that its own ``dump`` has.
-
-        Raises:
-            TypeError: no transform has an argument of this name. Nothing is written then.
-        """
-        dumping = [(part, inspect.signature(part.dump).parameters) for part in self._dumping()]
-        known = {name for _, parameters in dumping for name in parameters}
-        if dumping and not any(_takes_all(parameters) for _, parameters in dumping):
-            for name in sorted(kwargs.keys() - known):
-                raise unknown_argument("Compose.dump", name, sorted(known))
-        for part, parameters in dumping:
-            part.dump(**(kwargs if _takes_all(parameters) else {k: v for k, v in kwargs.items() if k in parameters}))
-
-    def _dumping(self) -> Iterator[Transform]:
-        """Yield the transforms, at any depth, whose class overrides ``dump``."""
-        for part in self:
-            if type(part).dump is Compose.dump:
-                yield from part._dumping()
-            elif type(part).dump is not Transform.dump:
-                yield part
+        """Call ``dump`` of each transform with these arguments."""
+        for transform in self:
+            transform.dump(**kwargs)
 
     def to(self, *args: Any, **kwargs: Any) -> Compose:
         """Move all transforms; returns the Compose."""
@@ -285,10 +264,6 @@ class Compose(Transform):
             return "Compose()"
         lines = ",\n".join(f"    {transform!r}".replace("\n", "\n    ") for transform in self)
         return f"Compose(\n{lines})"
-
-
-def _takes_all(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def as_transform(transform: object) -> Transform:
