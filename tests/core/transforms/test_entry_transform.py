@@ -163,7 +163,7 @@ def test_without_a_kernel_for_an_array_torch_does_it_on_rows():
     assert torch.equal(data["third"], data["observation"] / 3)
 
 
-class WrittenWhereItGoes(Doubled):
+class WithoutKernel(Doubled):
     """Without a ``shared_key`` it is given an entry of one environment, with no rows in front."""
 
     keeps_nothing = True
@@ -171,15 +171,15 @@ class WrittenWhereItGoes(Doubled):
     def shared_key(self) -> Any:
         return None
 
-    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
-        torch.mul(value, 2, out=out)
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        return None
 
 
 @pytest.mark.parametrize("shape", [(), (2,)], ids=str)
 def test_an_entry_may_be_a_single_number(shape):
     spec = {"observation": Bounded(-1.0, 1.0, shape)}
     on_rows, on_tensordicts = (
-        TransformedEnv(base(spec), WrittenWhereItGoes(["observation"])) for base in (ArrayDataEnv, DataEnv)
+        TransformedEnv(base(spec), WithoutKernel(["observation"])) for base in (ArrayDataEnv, DataEnv)
     )
     actions = on_rows.full_action_spec.rand((3,))
     found = on_rows.rollout(3, actions=actions)

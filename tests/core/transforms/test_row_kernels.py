@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from steppe import SerialEnv, TransformedEnv, Unbounded
+from steppe import Bounded, SerialEnv, TransformedEnv, Unbounded
 from steppe.envs import BoundWriter
-from steppe.transforms import Compose, Hooks, RewardSum, RowHooks, StepCounter, SteppingTransform, Transform
+from steppe.transforms import (
+    Compose,
+    Hooks,
+    ObservationTransform,
+    RewardSum,
+    RowHooks,
+    StepCounter,
+    SteppingTransform,
+    Transform,
+)
 from steppe_testing import ArrayCountingEnv, ArrayDataEnv, CountingEnv, DataEnv, assert_equal_data
 
 
@@ -116,3 +125,66 @@ def test_a_kernel_runs_once_behind_a_writer_that_steps_twice():
         env.set_seed(3)
 
     assert_equal_data(*(env.rollout(20, break_when_any_done=False) for env in envs))
+
+
+def frames():
+    return ArrayDataEnv({"pixels": Bounded(0.0, 1.0, (3, 4))})
+
+
+class Brighter(ObservationTransform):
+    """Doubles images by a kernel."""
+
+    keeps_nothing = True
+
+    def __init__(self, out_key="twice"):
+        super().__init__(["pixels"], [out_key])
+        self.calls = 0
+
+    def _apply_transform(self, value):
+        return value * 2
+
+    def row_kernel(self, source, target):
+        def run():
+            self.calls += 1
+            np.multiply(source, 2, out=target)
+
+        return run
+
+    def transform_observation_spec(self, observation_spec):
+        observation_spec[self.out_keys[0]] = Bounded(0.0, 2.0, observation_spec["pixels"].shape)
+        return observation_spec
+
+
+class SharedBrighter(Brighter):
+    def shared_key(self):
+        return type(self)
+
+
+def test_a_kernel_writes_results_where_they_are_to_be():
+    transform = Brighter()
+    data = TransformedEnv(frames(), transform).rollout(4, break_when_any_done=False)
+
+    assert transform.calls >= 4
+    assert torch.equal(data["next", "twice"], data["next", "pixels"] * 2)
+
+
+def test_a_kernel_may_replace_what_it_reads():
+    envs = TransformedEnv(frames(), Brighter("pixels")), frames()
+    for env in envs:
+        env.set_seed(0)
+    brighter, plain = (env.rollout(4, break_when_any_done=False)["next", "pixels"] for env in envs)
+
+    assert torch.equal(brighter, plain * 2)
+
+
+@pytest.mark.parametrize("kind", [Brighter, SharedBrighter])
+@pytest.mark.parametrize("inside", [True, False])
+def test_kernels_of_batches_write_the_same_data(inside, kind):
+    if inside:
+        env = SerialEnv(3, lambda: TransformedEnv(frames(), kind()))
+    else:
+        env = TransformedEnv(SerialEnv(3, frames), kind())
+    data = env.rollout(4, break_when_any_done=False)
+
+    assert torch.equal(data["next", "twice"], data["next", "pixels"] * 2)
+    assert torch.equal(data["twice"], data["pixels"] * 2)

@@ -21,7 +21,6 @@ from steppe.transforms import (
     TransformedEnv,
     apply_to_composite,
     apply_to_composite_inv,
-    set_missing_tolerance,
 )
 from steppe_testing import ArrayCountingEnv, CountingEnv, StatelessCountingEnv
 
@@ -39,7 +38,7 @@ class ChannelsFirst(ObservationTransform):
         return obs.permute(2, 0, 1) / 255
 
     def _reset(self, tensordict, tensordict_reset):
-        with set_missing_tolerance(self, True):
+        with self.set_missing_tolerance(True):
             return self._call(tensordict_reset)
 
     @apply_to_composite

@@ -33,7 +33,6 @@ from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.row_kernels import clip_kernel
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv, takes_leaf
 from steppe.transforms.stepping import SteppingTransform
-from steppe.transforms.tolerance import set_missing_tolerance
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
 from steppe.transforms.transformed_env import AutoResetEnv, TransformedEnv
@@ -72,7 +71,6 @@ __all__ = [
     "replace_last",
     "set_auto_unwrap_transformed_env",
     "set_beside",
-    "set_missing_tolerance",
     "spec_of_value",
     "takes_leaf",
     "transforms_for_policy",

@@ -536,7 +536,12 @@ class Transform(Placed):
         return self._missing_tolerance
 
     def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
-        """Skip missing entries, or not; also a context manager that restores the previous mode."""
+        """Skip missing entries, or not; also a context manager that restores the previous mode::
+
+        def _reset(self, tensordict, tensordict_reset):
+            with self.set_missing_tolerance(True):
+                return self._call(tensordict_reset)
+        """
         return Tolerance(self, mode)
 
     def clone(self: _T) -> _T:

@@ -16,7 +16,7 @@ class EntryTransform(RowKernels):
 
     A subclass overrides ``_apply_transform(value)`` and ``transform_leaf(leaf, batch_dims)``, which returns the spec of
     the result. With an inverse, it overrides ``_inv_apply_transform(value)`` too, and ``transform_leaf_inv`` if the
-    spec of the caller's entry differs from ``transform_leaf``. ``row_kernel`` or ``apply_into`` make it faster.
+    spec of the caller's entry differs from ``transform_leaf``. ``row_kernel`` makes it faster.
 
     Args:
         in_keys: entries to read after a step or reset. Default: none, or all rewards of the environment if the class

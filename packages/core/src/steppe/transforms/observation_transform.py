@@ -15,7 +15,7 @@ __all__ = ["ObservationTransform"]
 class ObservationTransform(RowKernels):
     """Base class of transforms of observations, which may change their shape.
 
-    A subclass overrides ``_apply_transform``, and ``row_kernel`` or ``apply_into`` to be faster.
+    A subclass overrides ``_apply_transform``, and ``row_kernel`` to be faster.
 
     Args:
         in_keys: observations to read. Default: ``"observation"`` and ``"pixels"``, as far as the environment has them;

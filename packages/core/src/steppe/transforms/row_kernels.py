@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ __all__ = ["RowKernels", "clip_kernel"]
 
 
 class RowKernels(Transform):
-    """Base class of :class:`ObservationTransform` and :class:`EntryTransform`: two methods for rows of arrays.
+    """Base class of :class:`ObservationTransform` and :class:`EntryTransform`: a kernel for rows of arrays.
 
-    On rows of arrays they are called instead of ``_apply_transform``, unless a subclass overrides ``_apply_transform``
-    below them.
+    On rows of arrays it is called instead of ``_apply_transform``, unless a subclass overrides ``_apply_transform``
+    below it.
 
     Attributes:
         by_blocks: whether large entries are transformed in blocks of a few rows, which fit into a core's cache. False
@@ -30,19 +29,10 @@ class RowKernels(Transform):
 
     by_blocks: bool = True
 
-    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
-        """Write ``_apply_transform(value)`` to ``out``. Override this if results are large.
-
-        This saves a copy and the memory of the result.
-
-        Args:
-            value: the entry; do not change it.
-            out: memory for the result, of the shape and dtype of its spec; never the memory of ``value``.
-        """
-        out.copy_(self._apply_transform(value))
-
     def row_kernel(self, source: Array, target: Array) -> Callable[[], object] | None:
         """Return a function that transforms rows of arrays in numpy, which takes a fraction of the time of torch.
+
+        Override this too if results are large, such as images: a function that writes to ``target`` saves a copy.
 
         Args:
             source: the entry of all rows, ``[n, *shape]``.
@@ -50,20 +40,20 @@ class RowKernels(Transform):
                 keeps its key, shape and dtype.
 
         Returns:
-            A function that reads ``source`` and writes ``target`` at each call; None to use :meth:`apply_into`. Results
-            must be those of ``_apply_transform``, to the bit.
+            A function that reads ``source`` and writes ``target`` at each call; None to call ``_apply_transform``.
+            Results must be those of ``_apply_transform``, to the bit.
         """
         return None
 
     @property
-    def applies_into(self) -> bool:
-        """Whether a class overrides one of the two methods, and no subclass of it ``_apply_transform``."""
-        owners = [self._overrides.owner_of(name) for name in ("apply_into", "row_kernel")]
-        return any(owner is not RowKernels and not self._writes("_apply_transform", owner) for owner in owners)
+    def has_kernel(self) -> bool:
+        """Whether a class overrides ``row_kernel``, and no subclass of it ``_apply_transform``."""
+        owner = self._overrides.owner_of("row_kernel")
+        return owner is not RowKernels and not self._writes("_apply_transform", owner)
 
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks_in(specs)
-        if hooks.pairs and hooks.rows is None and self.keeps_nothing and not self.writes_done and self.applies_into:
+        if hooks.pairs and hooks.rows is None and self.keeps_nothing and not self.writes_done and self.has_kernel:
             read, written = zip(*hooks.pairs, strict=True)
             row_by_row = self.key_of_rows() is None
             kernel = EntryKernel(hooks.pairs, self._prepared, row_by_row=row_by_row, by_blocks=self.by_blocks)
@@ -77,9 +67,8 @@ class RowKernels(Transform):
             return kernel
         # Without a shared key the method does not accept a leading dimension of rows.
         row: tuple[Any, ...] = (...,) if self.key_of_rows() is not None else (0, ...)
-        # The default computes the result before it writes, so it may share the memory.
-        apply_into = partial(RowKernels.apply_into, self) if np.may_share_memory(source, target) else self.apply_into
-        return without_gradients(partial(apply_into, torch.from_numpy(source[row]), torch.from_numpy(target[row])))
+        value, out = torch.from_numpy(source[row]), torch.from_numpy(target[row])
+        return without_gradients(lambda: out.copy_(self._apply_transform(value)))
 
 
 def clip_kernel(source: Array, target: Array, low: float | None, high: float | None) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""set_missing_tolerance: skip missing entries instead of raising an error."""
+"""Tolerance: transforms skip missing entries instead of raising an error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform
 
-__all__ = ["Tolerance", "set_missing_tolerance"]
+__all__ = ["Tolerance"]
 
 
 class Tolerance:
@@ -30,20 +30,3 @@ class Tolerance:
     def __exit__(self, *exc_info: object) -> None:
         for part, mode in self._before:
             part._missing_tolerance = mode
-
-
-def set_missing_tolerance(transform: Transform, mode: bool) -> Tolerance:
-    """Call ``transform.set_missing_tolerance(mode)``, as in the ``_reset`` of a transform::
-
-        def _reset(self, tensordict, tensordict_reset):
-            with set_missing_tolerance(self, True):
-                return self._call(tensordict_reset)
-
-    Args:
-        transform: a transform.
-        mode: whether missing entries are skipped.
-
-    Returns:
-        A context manager that restores the previous mode.
-    """
-    return transform.set_missing_tolerance(mode)
