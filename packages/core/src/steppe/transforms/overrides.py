@@ -73,7 +73,7 @@ class Overrides:
         hooks = transform.hooks(specs)
         if self.of_methods("hooks"):
             methods = self.method_hooks(specs, self.owner_of("hooks"))
-            hooks = replace(hooks, rows=None, pairs=None, inverse_of_steps=None)
+            hooks = replace(hooks, rows=None, pairs=None)
             if methods.step is not None:
                 hooks.step, hooks.reads_root = methods.step, methods.reads_root
             if methods.inverse is not None:

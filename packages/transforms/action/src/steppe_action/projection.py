@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch.nn.functional import one_hot
 
 from steppe.errors import SpecError
 from steppe.specs import OneHot, Spec
-from steppe.transforms import EnvSpecs, Hooks, RowGenerators, as_key
+from steppe.transforms import RowGenerators, as_key
 
 from .inverse import ActionInverse
 
@@ -55,11 +54,6 @@ class DiscreteActionProjection(ActionInverse):
 
     def _set_seed(self, seed: int | None) -> None:
         self._draws.seed(seed)
-
-    def hooks(self, specs: EnvSpecs) -> Hooks:
-        hooks = super().hooks(specs)
-        # The generator of an environment draws for its steps in order.
-        return replace(hooks, inverse_of_steps=lambda actions: self._projected(actions, 1))
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
         if leaf.choice_form != "one_hot" or leaf.shape[-1] != self.num_actions_effective:

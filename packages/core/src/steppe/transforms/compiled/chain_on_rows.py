@@ -39,7 +39,7 @@ class TransformedRows(RowWriter):
         # The settings of the chains may differ: done entries are written if one of them may end a row.
         layouts = [plan.layout for plan in plans]
         self.layout: RowLayout = next((layout for layout in layouts if layout.flags_every_step), layouts[0])
-        self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
+        self._inverses = RowInverses(plans[0], base.layout.actions)
         self.inverts, self.in_use = base.inverts or bool(self._inverses), base.in_use
         if not self._inverses:
             self.decode = base.decode  # type: ignore[method-assign]  # each step of a batch decodes its actions

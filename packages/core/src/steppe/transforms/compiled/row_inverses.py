@@ -27,15 +27,14 @@ class RowInverses:
     Args:
         plan: the chain; its inverses serve all rows.
         actions: codec of the writer before the chain, which checks the results.
-        of_steps: whether several actions are steps of one environment, instead of rows.
     """
 
-    def __init__(self, plan: RowPlan, actions: ActionCodec, *, of_steps: bool) -> None:
+    def __init__(self, plan: RowPlan, actions: ActionCodec) -> None:
         self.actions = actions
         chain = list(zip(plan.parts, plan.hooks, plan.action_pairs, plan.before, strict=True))
         #: For each transform its inverse, the keys of the actions, and the spec of its first result.
         self._chain: list[tuple[Transform, _Inverse, list[tuple[Key, Key]], Spec]] = [
-            (part, _inverse(part, hook.inverse_of_steps if of_steps else None), pairs, before.action[pairs[0][1]])
+            (part, _inverse(part), pairs, before.action[pairs[0][1]])
             for part, hook, pairs, before in reversed(chain)
             if pairs
         ]
@@ -106,15 +105,8 @@ def _array_of(action: torch.Tensor) -> Array:
     return array
 
 
-def _inverse(part: Transform, of_steps: _Inverse | None) -> _Inverse:
-    """Return the inverse of a transform for several actions.
-
-    Args:
-        part: the transform.
-        of_steps: its ``Hooks.inverse_of_steps``, if the actions are steps of one environment.
-    """
+def _inverse(part: Transform) -> _Inverse:
+    """Return the inverse of a transform for several actions."""
     if part.key_of_rows() is not None:
         return lambda actions: part._inv_apply_transform(actions)
-    if of_steps is not None:
-        return of_steps
     return lambda actions: torch.stack([part._inv_apply_transform(action) for action in actions.unbind(0)])

@@ -199,8 +199,6 @@ class Hooks:
         reads_root: whether ``step`` reads the root.
         pairs: pairs of keys to read and to write, if ``step`` and ``reset`` only call ``_apply_transform`` on these.
         inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
-        inverse_of_steps: ``_inv_apply_transform`` of actions ``[k, *shape]`` of k successive steps of one environment,
-            for transforms that draw random numbers or have no ``shared_key``. None calls it for each step.
         passed_through: keys of states that ``step`` copies from the root to ``next``, unless a policy has written them
             there. Around a batch, such a transform runs on TensorDicts.
         rows: the same on blocks of rows; None if rows are wrapped in TensorDicts for this transform.
@@ -215,7 +213,6 @@ class Hooks:
     reads_root: bool = True
     pairs: list[tuple[Key, Key]] | None = None
     inverse_pairs: list[tuple[Key, Key]] | None = None
-    inverse_of_steps: Callable[[torch.Tensor], torch.Tensor] | None = None
     passed_through: Iterable[Key] = ()
     rows: RowHooks | None = None
     needs_tensordicts: str | None = None
