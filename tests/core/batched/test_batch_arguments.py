@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from steppe import EnvCreator, ParallelEnv, SerialEnv
-from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError, StateError
+from steppe.errors import IgnoredArgumentWarning, SpecError, StateError
 from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
 
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
@@ -132,62 +132,22 @@ def test_shutdown_timeout_limits_how_long_close_waits() -> None:
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
 
 
-class Copying(CountingEnv):
-    """Takes over the state of another, ``env[:] = other``."""
-
-    def __setitem__(self, index: Any, other: Any) -> None:
-        assert index == slice(None)
-        self.count = other.count.clone()
-
-
-@BOTH
-def test_a_row_takes_over_the_state_of_another_environment(batch: Any) -> None:
-    other = Copying(100)
-    other.reset()
-    for _ in range(4):
-        other.rand_step()
-    with batch(3, partial(Copying, 100)) as env:
-        env.reset()
-        env[1] = other
-        counts = [int(count) for count in env.count]
-        env[[0, 2]] = [other, other]
-
-        assert counts == [0, 4, 0]
-        assert [int(count) for count in env.count] == [4, 4, 4]
-        with pytest.raises(SpecError, match="2 rows need as many environments, found 1"):
-            env[:2] = other
-
-
-@BOTH
-def test_a_row_of_environments_that_cannot_copy_is_refused(batch: Any) -> None:
-    """If environments cannot copy rows, assigning one says which method they lack."""
-    with batch(2, ArrayCountingEnv) as env, pytest.raises(NotSupported, match="whose class defines __setitem__"):
-        env[0] = ArrayCountingEnv()
-
-
 def test_a_creator_takes_share_memory_with_a_warning() -> None:
     """EnvCreator does not pass share_memory to the factory."""
     with pytest.warns(IgnoredArgumentWarning, match="each worker has its own environment"):
         creator = EnvCreator(ArrayCountingEnv, {"max_steps": 3}, share_memory=False)
 
     assert creator.create_env_kwargs == {"max_steps": 3}
-    assert creator.init_()().max_steps == 3
+    assert creator().max_steps == 3
 
 
-def test_a_creator_gives_its_state_to_its_environments() -> None:
+def test_the_state_of_a_creator_is_that_of_a_new_environment() -> None:
     class Stored(ArrayCountingEnv):
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("seen", torch.zeros(()))
 
-    creator = EnvCreator(Stored)
-    assert creator.state_dict() == {"seen": torch.zeros(())}
-
-    creator.load_state_dict({"seen": torch.ones(())})
-    assert creator.state_dict()["seen"] == 1
-    assert creator().seen == creator.make_variant()().seen == 1
-    with pytest.warns(IgnoredArgumentWarning, match=r"the method share_memory\(\)"):
-        creator.share_memory(creator.state_dict())
+    assert EnvCreator(Stored).state_dict() == {"seen": torch.zeros(())}
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0])

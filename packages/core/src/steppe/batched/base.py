@@ -20,10 +20,9 @@ from steppe.batched.ignored import IGNORED, take_ignored
 from steppe.batched.loose_entries import LooseEntries
 from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host
-from steppe.batched.states import put_states, states_of_rows
 from steppe.batched.storage_rows import BatchRows, rows_of_masks
 from steppe.batched.unbuffered import Messages, stack_rows
-from steppe.batched.view import BatchView, rows_of_index
+from steppe.batched.view import BatchView
 from steppe.envs import (
     BaseState,
     EnvBase,
@@ -566,23 +565,6 @@ class BatchedEnv(EnvBase):
         """
         return BatchView(self, index)
 
-    def __setitem__(self, index: Any, source: Any) -> None:
-        """Put environments into the state of others: each row does ``env[:] = other``.
-
-        Args:
-            index: rows, as for reading.
-            source: an environment for each row: a single environment, a list, or a SerialEnv.
-
-        Raises:
-            NotSupported: the environments do not define ``__setitem__``, or ``source`` is a ParallelEnv, whose
-                environments are in other processes.
-            SpecError: the numbers of environments and rows differ.
-            IndexError: a row does not exist.
-        """
-        self.check_open("env[i] = other")
-        self.base_state.uses.note()
-        put_states(self, rows_of_index(index, self.num_workers), source)
-
     def __len__(self) -> int:
         return self.num_workers
 
@@ -605,7 +587,7 @@ class BatchedEnv(EnvBase):
         Raises:
             SpecError: the state has other rows than the batch.
         """
-        states = states_of_rows(state_dict, self.num_workers)
+        states = _states_of_rows(state_dict, self.num_workers)
         self._ask(("load_state_dict",), [((state, *args), kwargs) for state in states])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -745,3 +727,17 @@ class BatchedEnv(EnvBase):
         self.check_open("set_seed")
         self._backend.seed(seeds)
         return seed
+
+
+def _states_of_rows(state_dict: dict[str, Any], n: int) -> list[dict[str, Any]]:
+    """Divide the state of a batch among ``n`` environments; the state of one environment is used for all.
+
+    Raises:
+        SpecError: the state has other rows than the batch.
+    """
+    if not any(str(key).startswith("worker") for key in state_dict):
+        return [state_dict] * n
+    names = [f"worker{row}" for row in range(n)]
+    if set(state_dict) != set(names):
+        raise SpecError(f"A state of {n} environments is needed, found {sorted(state_dict)}.")
+    return [state_dict[name] for name in names]

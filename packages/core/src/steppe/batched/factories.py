@@ -41,13 +41,10 @@ class EnvCreator:
             )
         self.create_env_fn = create_env_fn
         self.create_env_kwargs = {**(create_env_kwargs or {}), **kwargs}
-        self._state: dict[str, Any] | None = None
 
     def make_variant(self, **kwargs: Any) -> EnvCreator:
         """Return a copy of this factory with some arguments changed."""
-        variant = EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
-        variant._state = self._state
-        return variant
+        return EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
 
     @property
     def meta_data(self) -> EnvMetaData:
@@ -55,32 +52,13 @@ class EnvCreator:
         return get_env_metadata(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state passed to ``load_state_dict``, or else that of an environment made for this and closed."""
-        if self._state is not None:
-            return self._state
+        """Return the state of an environment that is made for this and closed."""
         with self() as env:
             return dict(env.state_dict())
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load this state into every environment that is made from now on."""
-        self._state = dict(state_dict)
-
-    def share_memory(self, state_dict: dict[str, Any]) -> None:
-        """Do nothing but warn, once: workers do not share the state of an environment."""
-        ignored_argument(
-            "EnvCreator", "share_memory()", "each worker has its own environment and its state", kind="method"
-        )
-
-    def init_(self) -> EnvCreator:
-        """Do nothing and return this factory. TorchRL reads metadata here, steppe when it makes environments."""
-        return self
-
     def __call__(self, **kwargs: Any) -> Any:
         """Make an environment."""
-        env = _with_arguments(self.create_env_fn, {**self.create_env_kwargs, **kwargs})()
-        if self._state is not None:
-            env.load_state_dict(self._state, strict=False)
-        return env
+        return _with_arguments(self.create_env_fn, {**self.create_env_kwargs, **kwargs})()
 
     def __repr__(self) -> str:
         return f"EnvCreator({self.create_env_fn!r}, {self.create_env_kwargs!r})"

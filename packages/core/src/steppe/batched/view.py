@@ -17,7 +17,7 @@ from steppe.specs import CPU, SPEC_KINDS
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
 
-__all__ = ["BatchView", "rows_of_index"]
+__all__ = ["BatchView"]
 
 
 class BatchView(EnvBase):
@@ -34,7 +34,7 @@ class BatchView(EnvBase):
     """
 
     def __init__(self, batch: BatchedEnv, index: Any) -> None:
-        rows = rows_of_index(index, batch.num_workers)
+        rows = _rows_of_index(index, batch.num_workers)
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
         object.__setattr__(self, "_batch", batch)  # not a submodule
         self.base_state.uses = batch.base_state.uses
@@ -107,7 +107,7 @@ class BatchView(EnvBase):
         return f"<rows {self._rows.tolist()} of {self._batch!r}>"
 
 
-def rows_of_index(index: Any, n: int) -> list[int]:
+def _rows_of_index(index: Any, n: int) -> list[int]:
     """Return the rows of ``n`` that an index selects."""
     if isinstance(index, torch.Tensor):
         index = index.tolist()
