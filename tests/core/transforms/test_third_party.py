@@ -378,14 +378,6 @@ def test_the_rest_of_the_interface_is_there():
     assert Compose(transform.clone()).init(TensorDict()) is None
 
 
-def test_a_sample_of_the_data_may_be_changed():
-    class Sampled(Transform):
-        def transform_fake_tensordict(self, fake_tensordict):
-            return fake_tensordict.set("z", torch.zeros(1))
-
-    assert "z" in TransformedEnv(CountingEnv(3), Compose(Sampled())).fake_tensordict().keys()
-
-
 @EACH_BASE
 @pytest.mark.parametrize("name", ["alone", "SerialEnv, outside"])
 def test_the_root_of_the_next_step_may_be_changed(name, base):

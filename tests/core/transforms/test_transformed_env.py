@@ -175,7 +175,6 @@ def test_transforms_are_appended_and_inserted():
     assert [type(part) for part in env.transform] == [Tenfold, StepCounter, InitTracker]
     env.transform = DoubleToFloat()
     assert env.observation_keys == ["observation"]
-    assert isinstance(env.empty_transform().transform, Compose)
 
 
 def test_the_base_is_not_replaced():

@@ -46,7 +46,7 @@ def test_a_context_says_otherwise_and_an_argument_comes_first():
         assert not auto_unwrap_transformed_env()
 
     assert isinstance(nested().base_env, CountingEnv)
-    assert auto_unwrap_transformed_env(allow_none=True) is None
+    assert auto_unwrap_transformed_env()
 
 
 def test_a_function_can_be_decorated():

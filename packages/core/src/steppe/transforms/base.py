@@ -526,10 +526,6 @@ class Transform(Placed):
     def dump(self, *args: Any, **kwargs: Any) -> None:
         """Write out recorded data. Does nothing by default; the arguments depend on the class."""
 
-    def transform_fake_tensordict(self, fake_tensordict: TensorDictBase) -> TensorDictBase:
-        """Change the result of ``fake_tensordict`` of the environment, for values that the specs do not describe."""
-        return fake_tensordict
-
     @property
     def missing_tolerance(self) -> bool:
         """Whether missing entries are skipped instead of raising an error."""

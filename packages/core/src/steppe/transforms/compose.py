@@ -214,7 +214,6 @@ class Compose(Transform):
     _reset = _in_turn(Transform._reset)
     _inv_call = _in_turn(Transform._inv_call, reverse=True)
     _reset_env_preprocess = _in_turn(Transform._reset_env_preprocess, reverse=True)
-    transform_fake_tensordict = _in_turn(Transform.transform_fake_tensordict)
     transform_output_spec = _in_turn(Transform.transform_output_spec)
     transform_input_spec = _in_turn(Transform.transform_input_spec)
     transform_observation_spec = _in_turn(Transform.transform_observation_spec)

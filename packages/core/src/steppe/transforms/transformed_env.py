@@ -139,11 +139,6 @@ class TransformedEnv(TransformedSteps):
         self._composed().insert(index, transform)
         return self
 
-    def empty_transform(self) -> TransformedEnv:
-        """Remove all transforms; returns the environment."""
-        self.transform = Compose()
-        return self
-
     def _composed(self) -> Compose:
         transform = self.transform
         if not isinstance(transform, Compose):
@@ -385,13 +380,10 @@ class TransformedEnv(TransformedSteps):
         """
         self.transform._check_batched_worker_compat()
 
-    def fake_tensordict(self) -> TensorDictBase:
-        """Return zeros of all data of one step, changed by the transforms."""
-        return self.transform.transform_fake_tensordict(super().fake_tensordict())
-
     def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
         """Let the transforms skip missing entries, or not; see :meth:`Transform.set_missing_tolerance`."""
-        return self.transform.set_missing_tolerance(mode)
+        tolerance: Tolerance = self.transform.set_missing_tolerance(mode)
+        return tolerance
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the transforms."""

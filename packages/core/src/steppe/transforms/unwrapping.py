@@ -51,13 +51,7 @@ class set_auto_unwrap_transformed_env(ContextDecorator):
             os.environ[_VARIABLE] = before
 
 
-def auto_unwrap_transformed_env(allow_none: bool = False) -> bool | None:
-    """Return whether nested TransformedEnvs are joined.
-
-    Args:
-        allow_none: return None if no mode is set.
-    """
-    value = os.environ.get(_VARIABLE)
-    if value is None:
-        return None if allow_none else True
+def auto_unwrap_transformed_env() -> bool:
+    """Return whether nested TransformedEnvs are joined."""
+    value = os.environ.get(_VARIABLE, "True")
     return value.lower() not in ("0", "false", "no", "off", "f", "n", "")
