@@ -37,7 +37,7 @@ def test_a_thread_that_has_all_its_frames_ends_by_itself() -> None:
     buffer = Buffer()
     with Collector(CountingEnv, frames_per_batch=4, total_frames=12, replay_buffer=buffer) as collector:
         collector.start()
-        collector._background._thread.join(CHILD)
+        collector._thread.join(CHILD)
         assert not collector.is_running()
         assert buffer.write_count == 12
 

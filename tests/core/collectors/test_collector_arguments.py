@@ -92,6 +92,7 @@ def test_total_frames_none_has_no_end() -> None:
         {"weight_sync_schemes": {"policy": object()}},
         {"backend": "ray"},
         {"num_collectors": 2},
+        {"extend_buffer": False},
         {"sync": True},
     ],
     ids=lambda arguments: next(iter(arguments)),
@@ -104,18 +105,13 @@ def test_arguments_of_unsupported_collectors_are_refused(
         Collector(CountingEnv, frames_per_batch=4, **arguments)
 
 
-def test_an_interruptor_that_cannot_be_asked_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"collection_stopped\(\), which object has not"):
-        Collector(CountingEnv, frames_per_batch=4, interruptor=object())
-
-
 def test_arguments_that_ask_for_nothing_are_taken() -> None:
     nothing = {"interruptor": None, "weight_updater": None, "backend": "direct", "num_collectors": 1, "sync": None}
     with Collector(CountingEnv, frames_per_batch=4, **nothing) as collector:
         assert next(collector).numel() == 4
 
 
-@pytest.mark.parametrize(("name", "value"), [("use_buffers", False), ("no_cuda_sync", True), ("worker_idx", 3)])
+@pytest.mark.parametrize(("name", "value"), [("use_buffers", False), ("cudagraph_policy", True), ("worker_idx", 3)])
 def test_an_argument_without_effect_is_taken_with_a_warning(name: str, value: Any) -> None:
     with pytest.warns(IgnoredArgumentWarning, match=f"Collector: the argument {name} has no effect"):
         collector = Collector(CountingEnv, frames_per_batch=4, **{name: value})
@@ -134,7 +130,6 @@ def test_an_argument_without_effect_is_taken_with_a_warning(name: str, value: An
         ({"trajs_per_batch": 2, "traj_format": "flat"}, SpecError, "'padded' or 'cat', found 'flat'"),
         ({"trajs_per_batch": 0}, SpecError, "trajs_per_batch is a whole number >= 1, found 0"),
         ({"replay_buffer": [], "return_same_td": True}, TypeError, "writes over"),
-        ({"replay_buffer": [], "extend_buffer": False, "split_trajs": True}, TypeError, "without postproc="),
     ],
 )
 def test_arguments_that_contradict_each_other_are_refused(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule
@@ -37,14 +36,6 @@ def test_batches_go_to_the_replay_buffer_and_none_is_yielded() -> None:
     buffer = Buffer()
     batches(replay_buffer=buffer, postproc=lambda data: data.reshape(-1))
     assert [data.batch_size for data in buffer.extended] == [(12,)] * 3
-
-
-def test_without_extend_each_step_is_added() -> None:
-    buffer = Buffer()
-    batches(replay_buffer=buffer, extend_buffer=False)
-
-    assert not buffer.extended
-    assert_equal_data(torch.stack(buffer.added, 1), torch.cat(batches(), 1))
 
 
 def test_random_frames_are_counted_by_writes_to_the_buffer() -> None:
@@ -125,41 +116,3 @@ def test_a_policy_is_compiled_on_request() -> None:
     assert calls
     for one, other in zip(plain, compiled, strict=True):
         assert_equal_data(other, one)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"compact_obs": True}, {"track_policy_version": True}], ids=str)
-def test_the_fake_batch_has_the_entries_and_shapes_of_a_batch(arguments: dict[str, Any]) -> None:
-    spec = make().action_spec
-    policy = TensorDictModule(lambda x: (spec.rand(), x.sum(-1)), ["observation"], ["action", "score"])
-    with Collector(make, policy, frames_per_batch=12, **arguments) as collector:
-        fake, batch = collector.fake_tensordict(), next(collector)
-
-    assert fake.batch_size == batch.batch_size
-    assert {key: (value.shape, value.dtype) for key, value in fake.items(True, True)} == {
-        key: (value.shape, value.dtype) for key, value in batch.items(True, True)
-    }
-    assert all((value == 0).all() for value in fake.values(True, True))
-
-
-def test_a_rollout_of_the_collector_is_an_uncounted_batch() -> None:
-    """A rollout gives the data of a batch and does not count towards total_frames."""
-    with Collector(make, frames_per_batch=12, total_frames=24, seed=1) as collector:
-        one = collector.rollout()
-        rest = list(collector.iterator())
-
-    assert len(rest) == 2
-    assert_equal_data(one, batches()[0])
-
-
-def test_some_rows_begin_new_episodes() -> None:
-    with Collector(lambda: CountingEnv(100, batch_size=(3,)), frames_per_batch=6) as collector:
-        next(collector)
-        collector.reset(torch.tensor([0, 2]))
-        data = next(collector)
-        collector.reset(1)
-        later = next(collector)
-
-    assert data["observation"][:, 0, 0].tolist() == [0, 2, 0]
-    assert data["collector", "traj_ids"][:, 0].tolist() == [3, 1, 4]
-    assert later["observation"][:, 0, 0].tolist() == [2, 0, 2]
-    assert later["collector", "traj_ids"][:, 0].tolist() == [3, 5, 4]

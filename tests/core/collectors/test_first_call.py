@@ -229,7 +229,6 @@ ASKED: dict[str, Any] = {
     "iterate": next,
     "request": lambda collector: collector.execute(n_episodes=2).result(),
     "slice": lambda collector: collector.execute(n_steps=2).result(),
-    "fake": lambda collector: collector.fake_tensordict(),
 }
 
 
@@ -269,20 +268,3 @@ def test_a_state_that_a_request_would_lose_is_refused() -> None:
 
 
 # -- the data of a batch without a batch ------------------------------------------------------------------------------
-
-
-def test_the_fake_batch_takes_a_step_that_the_first_batch_has() -> None:
-    policy = Watching()
-    with Collector(lambda: SerialEnv(2, Place), policy, frames_per_batch=6) as collector:
-        fake = collector.fake_tensordict()
-        assert policy.calls == 1
-        first = next(collector)
-        again = collector.fake_tensordict()
-    assert first["calls"].tolist() == [[1, 2, 3]] * 2
-    assert first["place"].argmax(-1).tolist() == [[0, 1, 2]] * 2
-    for one in (fake, again):
-        assert {key: (value.shape, value.dtype) for key, value in one.items(True, True)} == {
-            key: (value.shape, value.dtype) for key, value in first.items(True, True)
-        }
-        assert all((value == 0).all() for value in one.values(True, True))
-    assert policy.calls == 3

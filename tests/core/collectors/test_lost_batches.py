@@ -148,25 +148,6 @@ def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.Mo
     assert int(data["next", "done"].sum()) == ended
 
 
-def test_a_delivery_that_ctrl_c_interrupts_goes_on() -> None:
-    seen: list[Any] = []
-
-    class Interrupted(Buffer):
-        def add(self, frame: TensorDictBase) -> None:
-            if len(seen) == 6 and "interrupted" not in seen:
-                seen.insert(0, "interrupted")
-                raise KeyboardInterrupt
-            seen.append(frame["observation"].clone())
-
-    with Collector(CountingEnv(30), frames_per_batch=5, replay_buffer=Interrupted(), extend_buffer=False) as collector:
-        next(collector)
-        with pytest.raises(KeyboardInterrupt):
-            next(collector)
-        next(collector)
-        assert collector.stats()["frames"] == 10
-    assert torch.cat(seen[1:]).tolist() == list(range(10))
-
-
 def test_the_last_batch_is_delivered_after_ctrl_c() -> None:
     calls = []
 
@@ -235,23 +216,3 @@ def test_batches_of_workers_have_no_gap_wherever_ctrl_c_comes(kind: Any) -> None
             assert_no_gap(found, where)
             if not where:
                 return
-
-
-def test_a_reset_of_rows_that_is_interrupted_joins_nothing() -> None:
-    env = make()
-    with Collector(env, frames_per_batch=8, seed=0) as collector:
-        first = next(collector)
-        reset, calls = env.reset, []
-
-        def interrupts(*args: Any, **kwargs: Any) -> Any:
-            calls.append(reset(*args, **kwargs))
-            raise KeyboardInterrupt
-
-        vars(env)["reset"] = interrupts
-        with pytest.raises(KeyboardInterrupt):
-            collector.reset([1])
-        del vars(env)["reset"]
-        assert len(calls) == 1
-        second = next(collector)
-        assert second["observation"][:, 0].eq(0).all()
-    assert_no_gap([first, second], [])

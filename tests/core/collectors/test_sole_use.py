@@ -210,16 +210,6 @@ def test_two_collectors_of_one_environment_begin_anew_in_turn(name: str) -> None
     env.close()
 
 
-def test_a_reset_of_rows_begins_all_anew_after_a_use_by_others() -> None:
-    env = ENVS["serial"]()
-    with Collector(env, frames_per_batch=12) as collector:
-        first = next(collector)
-        env.rollout(3)
-        with pytest.warns(UserWarning, match="an environment of its own"):
-            collector.reset([1])
-        assert_begins_anew(first, next(collector))
-
-
 def test_resets_that_come_anyway_warn_of_nothing() -> None:
     env = ENVS["arrays"]()
     with warnings.catch_warnings():

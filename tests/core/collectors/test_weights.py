@@ -19,7 +19,7 @@ def make(policy: Any) -> Collector:
 
 
 @pytest.mark.parametrize("form", [lambda net: net, TensorDict.from_module, lambda net: net.state_dict()])
-@pytest.mark.parametrize("name", ["policy_or_weights", "weights", "policy", "policy_weights"])
+@pytest.mark.parametrize("name", ["policy_or_weights", "weights", "policy"])
 def test_weights_of_any_form_reach_the_policy_that_acts(form: Any, name: str) -> None:
     acting, learning = nn.Linear(1, 2), nn.Linear(1, 2)
     with make(acting) as collector:

@@ -18,7 +18,7 @@ from steppe import (
     SyncDataCollector,
 )
 from steppe.collectors import CategoricalActor
-from steppe.errors import NotSupported, SpecError, WorkerTimeout
+from steppe.errors import SpecError, WorkerTimeout
 from steppe_testing import CountingEnv, assert_equal_data
 
 CART = "gym:CartPole-v1"
@@ -63,8 +63,6 @@ def test_workers_are_iterated_over_where_a_batch_has_a_size() -> None:
 def test_what_is_for_workers_needs_some() -> None:
     with pytest.raises(TypeError, match=r"start_timeout= is for workers: say num_workers="):
         Collector(CART, start_timeout=1.0)
-    with pytest.raises(NotSupported, match=r"SyncDataCollector collects in the caller's process"):
-        SyncDataCollector(CART, num_workers=2, frames_per_batch=4)
     with pytest.raises(TypeError, match=r"\[lanes, T\]"):
         Collector(CART, num_workers=1, cat_results=0)
 

@@ -61,16 +61,14 @@ class AgentSteps:
             self._infos, self._infos_known = infos, True
         return self._infos
 
-    def begin(self, root: TensorDictBase, rows: torch.Tensor | None = None) -> TensorDictBase:
+    def begin(self, root: TensorDictBase) -> TensorDictBase:
         """Return a root with the entries that the agent reads.
 
         Args:
-            root: data ``[*B]`` after a reset.
-            rows: which rows begin an episode, ``[*B]`` bool; the others continue. None for all.
+            root: data ``[*B]`` after a reset of all rows.
         """
-        root = root.copy()
-        begins = torch.ones(self._env.batch_size, dtype=torch.bool, device=CPU) if rows is None else rows
-        return self._add_entries(root, begins, root.get("agent_state", None))
+        begins = torch.ones(self._env.batch_size, dtype=torch.bool, device=CPU)
+        return self._add_entries(root.copy(), begins, None)
 
     def _add_entries(self, root: TensorDictBase, begins: torch.Tensor, state: TensorDictBase | None) -> TensorDictBase:
         """Write infos, ``is_init`` and the state into a root; rows that begin get an initial state."""

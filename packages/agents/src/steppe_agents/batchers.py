@@ -46,7 +46,7 @@ class _Batching:
                 a module or a TensorDict of parameters.
         """
         collector = self._collector
-        if collector.policy_has("update"):
+        if "update" in collector.backend.agent_declarations.methods:
             collector.call_policy("update", info)
             return
         collector.update_policy_weights_(info)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import CudaGraphModule
 
 from steppe.collectors.first_call import AGENT_OWNED, first_call
 from steppe.collectors.planning import planned
@@ -71,26 +70,17 @@ class Acting:
         """Restart the stream of random actions, after the environment was seeded."""
         self._random = None
 
-    def compile(
-        self, compile_policy: bool | Mapping[str, Any] | None, cudagraph_policy: bool | Mapping[str, Any] | None
-    ) -> None:
-        """Apply ``torch.compile``, or CUDA graphs, to the call of the policy.
+    def compile(self, compile_policy: bool | Mapping[str, Any] | None) -> None:
+        """Apply ``torch.compile`` to the call of the policy.
 
         Args:
             compile_policy: True, or keyword arguments of ``torch.compile``; None or False: do not compile.
-            cudagraph_policy: True, or keyword arguments of ``tensordict.nn.CudaGraphModule``; None or False: none.
         """
-        act: Any = self.in_requests  # torch.compile and CudaGraphModule have types of their own
-        if act is None:
-            return
-        if compile_policy is not None and compile_policy is not False:
+        act: Any = self.in_requests  # torch.compile has a type of its own
+        if act is not None and compile_policy is not None and compile_policy is not False:
             settings = dict(compile_policy) if isinstance(compile_policy, Mapping) else {}
             settings.pop("warmup", None)  # TorchRL's number of calls before it compiles
-            act = torch.compile(act, **settings)
-        if cudagraph_policy is not None and cudagraph_policy is not False:
-            settings = dict(cudagraph_policy) if isinstance(cudagraph_policy, Mapping) else {}
-            act = CudaGraphModule(act, in_keys=[], out_keys=[], device=self.weights.device, **settings)
-        self.in_requests = act
+            self.in_requests = torch.compile(act, **settings)
 
     def in_batch(self, random: bool) -> _Act:
         """Return what chooses the actions of the next batch.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import DoneGroup, EnvBase
@@ -66,7 +65,7 @@ class AgentStepper(Protocol):
 
     infos: TensorDictBase | None
 
-    def begin(self, root: TensorDictBase, rows: torch.Tensor | None = None) -> TensorDictBase:
+    def begin(self, root: TensorDictBase) -> TensorDictBase:
         """Add infos and initial states to a root after a reset."""
 
     def step(

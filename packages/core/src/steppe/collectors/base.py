@@ -36,7 +36,7 @@ class DataCollectorBase(ABC):
         """Seed environments and random actions; returns the seed for whatever comes next."""
 
     @abstractmethod
-    def update_policy_weights_(self, policy_or_weights: Any = None, **kwargs: Any) -> None:
+    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Take over new weights before the next batch."""
 
     @abstractmethod

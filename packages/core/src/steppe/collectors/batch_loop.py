@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.progress import ProgressLine
@@ -36,7 +36,9 @@ class BatchLoop(RequestForm, DataCollectorBase):
 
     def _set_up_loop(self, delivery: Delivery, *, progress_bar: bool) -> None:
         self._delivery = delivery
-        self._background: Background | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
         self._frames = self._iterations = 0
         self._seconds = 0.0
         self._line: ProgressLine | None = None
@@ -137,24 +139,15 @@ class BatchLoop(RequestForm, DataCollectorBase):
         return 0 <= self.total_frames <= self._frames
 
     def stats(self) -> dict[str, float]:
-        """Counts since the beginning: ``frames``, ``iterations`` (also called ``batches``), ``seconds`` of collecting,
-        or of waiting for workers, and ``frames_per_second``; what was asked for: ``requested_frames_per_batch``,
-        ``policy_version``, and where there is an end, ``total_frames`` and whether they are ``completed``; in this
-        process also the ``episodes`` that ended.
+        """Counts since the beginning: ``frames``, ``iterations``, ``seconds`` of collecting, or of waiting for workers,
+        and ``frames_per_second``.
         """
-        counts = {
+        return {
             "frames": self._frames,
             "iterations": self._iterations,
-            "batches": self._iterations,
             "seconds": self._seconds,
             "frames_per_second": self._frames / self._seconds if self._seconds else 0.0,
-            "requested_frames_per_batch": self.requested_frames_per_batch,
-            "policy_version": self.policy_version,
         }
-        counts |= self.backend.stats()
-        if self.total_frames >= 0:
-            counts |= {"total_frames": self.total_frames, "completed": self._is_over}
-        return counts
 
     # -- in a thread ----------------------------------------------------------------------------------------------
 
@@ -167,11 +160,22 @@ class BatchLoop(RequestForm, DataCollectorBase):
         if self.replay_buffer is None:
             raise StateError(f"{type(self).__name__}.start() needs a replay buffer: give replay_buffer=.")
         if not self.is_running():
-            self._background = Background(iter(self))
+            self._stop.clear()
+            # A daemon thread does not keep a program alive that forgets to stop it.
+            self._thread = threading.Thread(target=self._run, name="steppe-collector", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for _ in self:
+                if self._stop.is_set():
+                    return
+        except BaseException as error:  # raised where the thread is ended
+            self._error = error
 
     def is_running(self) -> bool:
         """Whether a thread that ``start`` began is collecting."""
-        return self._background is not None and self._background.is_running
+        return self._thread is not None and self._thread.is_alive()
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """End the thread that ``start`` began, after its batch, and shut down; raises what the thread raised.
@@ -185,8 +189,12 @@ class BatchLoop(RequestForm, DataCollectorBase):
     def end_background(self, timeout: float | None) -> None:
         """End the thread that ``start`` began, after its batch; raises what the thread raised."""
         self._end_line()
-        if self._background is not None:
-            self._background.stop(timeout)
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join(timeout)
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
 
     def _end_line(self) -> None:
         if self._line is not None:

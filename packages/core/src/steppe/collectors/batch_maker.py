@@ -36,7 +36,6 @@ class BatchMaker:
         steps: T.
         steps_of_batch: the number of steps of the last batch.
         ids: the numbers of the trajectories.
-        episodes: how many episodes have ended.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class BatchMaker:
         self._metadata, self._stopped = metadata, stopped
         self.steps = self.steps_of_batch = steps
         self.ids = TrajectoryIds(env.batch_size)
-        self.episodes = 0
         self._root: TensorDictBase | None = None
         self._first: tuple[TensorDictBase, TensorDictBase] | None = None
         self._writer: FrameWriter | FrameList | None = None
@@ -76,36 +74,14 @@ class BatchMaker:
         self.forget_root()
         self._writer = self._row_run = None
 
-    def reset(self, index: Any, kwargs: dict[str, Any]) -> list[int] | None:
-        """Begin new episodes.
+    def reset(self, kwargs: dict[str, Any]) -> None:
+        """Begin new episodes in all rows.
 
         Args:
-            index: which rows; None for all.
             kwargs: arguments of ``env.reset``.
-
-        Returns:
-            The ids of the trajectories that this ends; None for all.
         """
-        first = self._first
-        if first is not None:
-            self._root, self._first = first[1], None
-        if index is None or self._root is None:
-            self._root = None  # the state of the rows is unknown if the reset is interrupted: the next batch resets
-            self._root = self._begin(kwargs)
-            return None
-        rows = torch.zeros(self.env.batch_size, dtype=torch.bool, device=CPU)
-        rows[index] = True
-        root = self._root.copy()
-        for group in self.env.done_groups:
-            shape = self.env.full_done_spec[group.key("done")].shape
-            mask = rows.reshape(*rows.shape, *[1] * (len(shape) - rows.ndim)).expand(shape)
-            root.set(group.key("_reset"), mask.clone().to(root.device))
-        self._root = None
-        root = self.env.reset(root, **kwargs)
-        root = root if self._agent is None else self._agent.begin(root, rows)
-        replaced = self.ids.begin(rows)
-        self._root = root
-        return replaced
+        self.forget_root()  # if the reset is interrupted, the state of the rows is unknown: the next batch resets
+        self._root = self._begin(kwargs)
 
     def _begin(self, kwargs: dict[str, Any] | None = None) -> TensorDictBase:
         self.ids.begin()
@@ -237,15 +213,12 @@ class BatchMaker:
     def _yielded(self, stored: TensorDictBase) -> TensorDictBase:
         """Number the trajectories of a batch, and return the batch that the caller gets."""
         ends, steps = rows_ended(stored.get("next"), self.env.done_groups), self.steps_of_batch
-        ended = int(ends.sum())
         ids = self.ids.advance(ends[..., :steps])
         if ids.shape[-1] < stored.batch_size[-1]:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
         assert self._writer is not None
         release = self._writer.released
-        batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos(), release=release)
-        self.episodes += ended
-        return batch
+        return self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos(), release=release)
 
     def _infos(self) -> Any:
         return None if self._agent is None else self._agent.infos
@@ -255,13 +228,3 @@ class BatchMaker:
         ids = torch.zeros(stored.batch_size, dtype=torch.int64, device=CPU)
         version, infos = self._acting.version, self._infos()
         return self._metadata.yielded(stored, ids, self.steps, version, infos, release=lambda batch: batch)
-
-    def fake(self, random: bool) -> TensorDictBase:
-        """Return zeros with the entries, shapes and dtypes of a batch.
-
-        Args:
-            random: take random actions in the first step of the first batch, if that was not taken yet.
-        """
-        self.prepare(random)
-        assert self._writer is not None
-        return self._example(self._writer.zeros())

@@ -15,7 +15,6 @@ from steppe.transforms import StepCounter, TransformedEnv
 
 __all__ = [
     "IGNORED",
-    "asked_between_steps",
     "check_output",
     "frames_of_workers",
     "limit_steps",
@@ -35,6 +34,7 @@ __all__ = [
 IGNORED: dict[str, tuple[object, str]] = {
     "use_buffers": (None, "data of fixed shape is written into one storage, other data is stacked"),
     "no_cuda_sync": (False, "data is moved between devices in order, with what has to be waited for"),
+    "cudagraph_policy": (None, "the policy is called as it is given"),
     "worker_idx": (None, "this collector collects in the caller's process"),
 }
 
@@ -43,6 +43,7 @@ _NOT_SUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(
         ("weight_updater", "weight_sync_schemes", "weight_recv_schemes"), ((None,), "call update_policy_weights_")
     ),
+    "extend_buffer": ((True,), "postproc=, or a replay buffer whose extend does it"),
     "backend": ((None, "direct"), "collect in this process, with ParallelEnv to use several"),
     "num_collectors": ((None, 1), "collect in this process, with ParallelEnv to use several"),
     "sync": ((None,), "collect in this process, with ParallelEnv to use several"),
@@ -223,14 +224,12 @@ def check_output(name: str, settings: Mapping[str, Any]) -> None:
         raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
     if whole is not None and (whole_number(whole) or 0) < 1:
         raise SpecError(f"{name}: trajs_per_batch is a whole number >= 1, found {whole!r}.")
-    no_ids, single_steps = not settings["track_traj_ids"], not settings["extend_buffer"]
+    no_ids = not settings["track_traj_ids"]
     contradictions = {
         "split_trajs=True needs the ids that track_traj_ids=False leaves out": split and no_ids,
         "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": whole and no_ids,
         "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": whole and split,
         "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not whole,
-        "extend_buffer=False adds steps, without postproc= and split_trajs=": single_steps
-        and (settings["postproc"] or split),
         "replay_buffer= keeps what return_same_td=True writes over": settings["replay_buffer"] is not None
         and settings["return_same_td"],
     }
@@ -250,23 +249,6 @@ def one_for_each(name: str, argument: str, value: Any, n: int, items: str = "val
     if len(value) != n:
         raise SpecError(f"{name}: {argument} lists {len(value)} {items} for {n} {'worker' if n == 1 else 'workers'}.")
     return list(value)
-
-
-def asked_between_steps(name: str, interruptor: object) -> Callable[[], bool] | None:
-    """Return the function that decides between steps whether the batch ends early; None without an interruptor.
-
-    Raises:
-        TypeError: the interruptor has no method ``collection_stopped``.
-    """
-    if interruptor is None:
-        return None
-    stopped: Callable[[], bool] | None = getattr(interruptor, "collection_stopped", None)
-    if not callable(stopped):
-        raise TypeError(
-            f"{name}: interruptor= is asked between steps by its collection_stopped(), which "
-            f"{type(interruptor).__name__} has not."
-        )
-    return stopped
 
 
 def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> list[int]:
@@ -293,9 +275,6 @@ def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:
     return made
 
 
-_WEIGHTS = ("policy_or_weights", "weights", "policy", "policy_weights", "weights_dict", "model_id", "worker_ids")
-
-
 def weights_given(name: str, first: Any, named: Mapping[str, Any]) -> Any:
     """Return the weights passed to ``update_policy_weights_`` under any of their names; None for none.
 
@@ -305,12 +284,9 @@ def weights_given(name: str, first: Any, named: Mapping[str, Any]) -> Any:
         named: its keyword arguments.
 
     Raises:
-        TypeError: several arguments have weights, or an argument does not exist.
+        TypeError: several arguments have weights.
         NotSupported: weights for another model than the policy, or for some of the workers only.
     """
-    unknown = sorted(set(named) - set(_WEIGHTS[1:]))
-    if unknown:
-        raise unknown_argument(name, unknown[0], _WEIGHTS)
     passed = {key: value for key, value in named.items() if value is not None}
     if passed.get("model_id") == "policy":
         del passed["model_id"]
@@ -327,7 +303,6 @@ def weights_given(name: str, first: Any, named: Mapping[str, Any]) -> Any:
     weights = [value for value in (first, *passed.values()) if value is not None]
     if len(weights) > 1:
         raise TypeError(
-            "update_policy_weights_ takes one of policy_or_weights, weights, policy, policy_weights and "
-            f"weights_dict, found {len(weights)}."
+            f"{name} takes one of policy_or_weights, weights, policy and weights_dict, found {len(weights)}."
         )
     return weights[0] if weights else None

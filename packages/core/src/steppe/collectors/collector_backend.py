@@ -29,7 +29,6 @@ class CollectorBackend(ABC):
 
     Attributes:
         frames_per_batch: frames in each batch.
-        frames_per_worker: frames in a batch of each worker, or of this process.
         env_batch_size: the batch size of the environment of a worker, or of this process.
         parts_of_batch: what these are made of, for the warning that their number was rounded up.
         iterates: whether the collector may be iterated over without ``frames_per_batch=``.
@@ -40,7 +39,6 @@ class CollectorBackend(ABC):
     """
 
     frames_per_batch: int
-    frames_per_worker: list[int]
     env_batch_size: torch.Size
     parts_of_batch: str
     iterates: bool = False
@@ -98,11 +96,11 @@ class CollectorBackend(ABC):
         """Begin new episodes with the next batch, because the last one never reached the caller."""
 
     @abstractmethod
-    def reset(self, index: Any, kwargs: dict[str, Any]) -> list[int] | None:
-        """Begin new episodes in some rows, or in all if ``index`` is None.
+    def reset(self, kwargs: dict[str, Any]) -> None:
+        """Begin new episodes in all rows.
 
-        Returns:
-            The ids of the trajectories that this ends; None for all.
+        Args:
+            kwargs: arguments of ``env.reset``.
         """
 
     @abstractmethod
@@ -113,22 +111,9 @@ class CollectorBackend(ABC):
     def set_seeds(self, seeds: Sequence[int]) -> None:
         """Seed each worker, or this process, with a number of the argument ``seeds=`` of the collector."""
 
-    def seed_workers(self, seeds: Sequence[int]) -> None:
-        """Seed each worker with a number of its own.
-
-        Raises:
-            AttributeError: there are no workers.
-        """
-        collector = type(self._collector).__name__
-        raise AttributeError(f"{collector}.seed_workers: this collector has no workers: num_workers=.")
-
     @abstractmethod
     def seed_policies(self, seeds: Sequence[int]) -> None:
         """Seed the random numbers that the policy draws, in each worker or in this process."""
-
-    @abstractmethod
-    def policy_has(self, name: str) -> bool:
-        """Whether the policy has a method of this name."""
 
     @abstractmethod
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -166,7 +151,3 @@ class CollectorBackend(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Name the environment or the workers, for ``repr``."""
-
-    def stats(self) -> dict[str, float]:
-        """Return counts that only this backend has."""
-        return {}

@@ -38,7 +38,6 @@ class Delivery:
     def __init__(self, settings: Collector, groups: list[DoneGroup]) -> None:
         self._settings = settings
         self.batch: tuple[TensorDictBase, int] | None = None
-        self._stored = 0
         self.whole = WholeTrajectories(groups) if settings.trajs_per_batch is not None else None
 
     def waiting(self) -> TensorDictBase | None:
@@ -51,8 +50,6 @@ class Delivery:
     def processed(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a batch after ``split_trajs``, ``postproc`` and the hook, in this order."""
         settings = self._settings
-        if not settings.extend_buffer:
-            return batch
         if settings.split_trajs:
             batch = split_trajectories(batch, prefix="collector")
         if settings.postproc is not None:
@@ -75,7 +72,6 @@ class Delivery:
         assert self.batch is not None
         batch, stage = self.batch
         if stage < _PROCESSED:
-            self._stored = 0
             batch = self.processed(batch)
             self.batch = batch, _PROCESSED
         if stage < _CUT and self.whole is not None:
@@ -104,9 +100,5 @@ class Delivery:
                 number = len(self.whole) if self._settings.trajs_per_write is None else self._settings.trajs_per_write
                 buffer.extend(self.whole.first(number, padded=False))
                 self.whole.forget_first(number)
-        elif self._settings.extend_buffer:
-            buffer.extend(batch)
         else:
-            for frame in batch.unbind(-1)[self._stored :]:
-                buffer.add(frame)
-                self._stored += 1
+            buffer.extend(batch)

@@ -26,12 +26,6 @@ def _exact_categorical(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor 
     return _choose(scored, normalized.softmax(-1), normalized)
 
 
-def _exact_of_probs(scored: bool, probs: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    probs = probs / probs.sum(-1, keepdim=True)
-    eps = torch.finfo(probs.dtype).eps
-    return _choose(scored, probs, probs.clamp(min=eps, max=1 - eps).log() if scored else probs)
-
-
 def _choose(scored: bool, probs: _Tensor, normalized: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
     try:
         drawn = torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, True)
@@ -61,7 +55,6 @@ def _exact_normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, 
 #: Draws by distribution class and names of its arguments, bit for bit equal to the samples of that class.
 EXACT: dict[tuple[object, ...], Draw] = {
     (distributions.Categorical, "logits"): _exact_categorical,
-    (distributions.Categorical, "probs"): _exact_of_probs,
     (distributions.OneHotCategorical, "logits"): _exact_one_hot,
     (distributions.Normal, "loc", "scale"): _exact_normal,
 }

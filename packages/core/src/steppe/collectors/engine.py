@@ -14,7 +14,6 @@ from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.schedules import Lockstep
-from steppe.collectors.trajectories import split_trajectories
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType
@@ -89,7 +88,6 @@ class Collector(BatchLoop):
         trust_policy: the policy takes and returns a TensorDict: skip the adapter and the checks of its first call.
         replay_buffer: extend this buffer with each batch, and yield None. ``init_random_frames`` are then counted by
             its ``write_count``.
-        extend_buffer: False: call ``replay_buffer.add`` with each step of a batch, without ``postproc``.
         trajs_per_batch: yield this many whole trajectories. Unfinished trajectories are held back, and dropped at the
             end. ``frames_per_batch`` is the number of frames collected at a time. With ``replay_buffer``, each
             trajectory ``[frames]`` is written when it ends.
@@ -100,7 +98,6 @@ class Collector(BatchLoop):
         track_policy_version: also write ``"policy_version"`` at the root and below ``"next"``.
         compact_obs: leave out the observations below ``"next"``, which equal the root of the next step.
         compile_policy: compile the policy: True, or keyword arguments of ``torch.compile``.
-        cudagraph_policy: record the policy as CUDA graphs: True, or keyword arguments of ``CudaGraphModule``.
         auto_register_policy_transforms: append the transforms that the policy needs to the environment, see
             :func:`~steppe.transforms.transforms_for_policy`.
         interruptor: an object whose method ``collection_stopped()`` is called between steps. True ends the batch, after
@@ -174,7 +171,6 @@ class Collector(BatchLoop):
         postproc: Callable[[TensorDictBase], TensorDictBase] | None = None,
         trust_policy: bool | None = False,
         replay_buffer: Any = None,
-        extend_buffer: bool = True,
         trajs_per_batch: int | None = None,
         trajs_per_write: int | None = None,
         traj_format: str | None = None,
@@ -182,7 +178,6 @@ class Collector(BatchLoop):
         track_policy_version: bool = False,
         compact_obs: bool = False,
         compile_policy: bool | dict[str, Any] | None = None,
-        cudagraph_policy: bool | dict[str, Any] | None = None,
         auto_register_policy_transforms: bool | None = None,
         interruptor: Any = None,
         progress_bar: bool = False,
@@ -243,7 +238,7 @@ class Collector(BatchLoop):
             postproc = postproc if moved is None else moved
         self.split_trajs, self.postproc = bool(split_trajs), postproc
         self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, post_collect_hook
-        self.replay_buffer, self.extend_buffer = replay_buffer, extend_buffer
+        self.replay_buffer = replay_buffer
         self.trajs_per_batch, self.trajs_per_write = trajs_per_batch, trajs_per_write
         self.traj_format, self.reset_at_each_iter = traj_format or "padded", bool(reset_at_each_iter)
         self.device, self.policy_device = device, device if policy_device is None else policy_device
@@ -312,16 +307,6 @@ class Collector(BatchLoop):
         return self.backend.local("policy").policy
 
     @property
-    def n_env(self) -> int:
-        """How many rows a batch has in this process."""
-        return self.backend.local("n_env").env.numel()
-
-    @property
-    def env_device(self) -> torch.device | None:
-        """The device of the environment's data."""
-        return self.backend.local("env_device").env.device
-
-    @property
     def worker_group(self) -> WorkerGroup | None:
         """The workers; None if the environment is in this process."""
         return self.backend.worker_group
@@ -336,11 +321,6 @@ class Collector(BatchLoop):
         """The batch size of the environment, over workers of the environment of each."""
         return self.backend.env_batch_size
 
-    @property
-    def frames_per_worker(self) -> list[int]:
-        """Frames in a batch of each worker; of this process if there are no workers."""
-        return self.backend.frames_per_worker
-
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.backend.describe()}, frames_per_batch={self.frames_per_batch}, "
@@ -348,13 +328,6 @@ class Collector(BatchLoop):
         )
 
     # -- batches --------------------------------------------------------------------------------------------------
-
-    def rollout(self) -> TensorDictBase:
-        """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
-        self.backend.check_open()
-        batch, _ = self._collect(random=self._is_random)
-        self.backend.batch_lost = False
-        return batch
 
     def counted(self, *, random: bool) -> TensorDictBase:
         """Collect one batch as it comes out of the environment, and count it.
@@ -369,44 +342,21 @@ class Collector(BatchLoop):
         self.backend.batch_lost = False
         return batch
 
-    @exclusive("fake_tensordict")
-    def fake_tensordict(self) -> TensorDictBase:
-        """Return zeros with the entries, shapes and dtypes of a batch.
-
-        Before the first batch this takes its first step, which the batch then contains: what a policy writes is known
-        when it has acted. With ``init_random_frames`` that step, and thus what is returned, is of random actions.
-
-        Raises:
-            AttributeError: the collector has workers.
-        """
-        backend = self.backend.local("fake_tensordict")
-        self.backend.check_open()
-        if self._requests is not None:
-            self._requests.forget()
-        batch = backend.fake(self._is_random)
-        if self.split_trajs:
-            batch = split_trajectories(batch, prefix="collector")
-        return batch if self.postproc is None else self.postproc(batch)
-
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
     @exclusive("reset")
-    def reset(self, index: Any = None, **kwargs: Any) -> None:
-        """Begin new episodes, over workers with their next batch.
+    def reset(self, **kwargs: Any) -> None:
+        """Begin new episodes in all rows, over workers with their next batch.
 
         Args:
-            index: which rows of the batch of environments (of each worker); all where None.
             **kwargs: given to ``env.reset``.
         """
         self.backend.check_open()
         if self._requests is not None and self.worker_group is None:
             self._requests.forget()
-        ended = self.backend.reset(index, kwargs)
-        whole = self._delivery.whole
-        if whole is not None and ended is None:
-            whole.drop_all()
-        elif whole is not None:
-            whole.drop_running(ended)
+        self.backend.reset(kwargs)
+        if self._delivery.whole is not None:
+            self._delivery.whole.drop_all()
 
     @exclusive("set_seed")
     def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
@@ -431,16 +381,6 @@ class Collector(BatchLoop):
         self._restart_requests()
         return following
 
-    @exclusive("seed_workers")
-    def seed_workers(self, seeds: Sequence[int]) -> None:
-        """Seed each worker with a number of its own.
-
-        Args:
-            seeds: one for each worker.
-        """
-        self.backend.seed_workers(seeds)
-        self._restart_requests()
-
     @exclusive("seed_policy")
     def seed_policy(self, seed: int) -> None:
         """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``."""
@@ -448,10 +388,6 @@ class Collector(BatchLoop):
 
     def _one_each(self, argument: str, seeds: int | Sequence[int]) -> list[int]:
         return arguments.seeds_of(type(self).__name__, argument, seeds, max(self.num_workers, 1))
-
-    def policy_has(self, name: str) -> bool:
-        """Whether the policy, which workers may have made, has a method of this name."""
-        return self.backend.policy_has(name)
 
     @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -464,12 +400,10 @@ class Collector(BatchLoop):
         *,
         weights: Any = None,
         policy: Any = None,
-        policy_weights: Any = None,
         weights_dict: Mapping[str, Any] | None = None,
         model_id: str | None = None,
         worker_ids: Any = None,
         attributes: Mapping[str, Any] | None = None,
-        **unknown: Any,
     ) -> None:
         """Take over new weights before the next batch, and count the policy version up.
 
@@ -487,18 +421,16 @@ class Collector(BatchLoop):
                 policy given.
             weights: the same by another name.
             policy: the same by another name.
-            policy_weights: the same by the name that older programs have for it.
             weights_dict: ``{"policy": weights}``.
             model_id: ``"policy"``, the only model.
             worker_ids: None: all workers have the same weights.
             attributes: values for attributes of the policy, such as ``{"eps": 0.1}`` or ``{"module.eps": 0.1}``: set in
                 the policy given and, before the next batch or request, in its copies.
-            **unknown: refused, with the nearest of the names above.
 
         Raises:
             PolicyError: the weights do not fit, the policy has no such attribute, or nothing can be sent of a policy
                 that may have changed: it was made by ``policy_factory``, or its content cannot be seen.
-            NotSupported: another model, or some of the workers; attributes of a policy recorded as CUDA graphs.
+            NotSupported: another model, or some of the workers.
             ClosedError: after ``shutdown``, of a collector with workers.
             WorkerError: a worker raised, or ended, in the request that is running.
         """
@@ -510,9 +442,8 @@ class Collector(BatchLoop):
             f"{type(self).__name__}.update_policy_weights_",
             policy_or_weights,
             {
-                **{"weights": weights, "policy": policy, "policy_weights": policy_weights},
-                **{"weights_dict": weights_dict, "model_id": model_id, "worker_ids": worker_ids},
-                **unknown,
+                **{"weights": weights, "policy": policy, "weights_dict": weights_dict},
+                **{"model_id": model_id, "worker_ids": worker_ids},
             },
         )
         self.backend.update_weights(new_weights, attributes)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import CudaGraphModule
 
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.acting import Acting
@@ -19,7 +18,7 @@ from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.envs import EnvBase, set_exploration_type
-from steppe.errors import ClosedError, NotSupported
+from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.transforms import transforms_for_policy
 from steppe.workers import exclusive
@@ -55,11 +54,12 @@ class LocalBackend(CollectorBackend):
             env = self.env = _prepared(arguments.limit_steps(made, settings["max_frames_per_traj"]), policy, settings)
             env.register_collector(collector)
             groups = self.done_groups = env.done_groups
-            stopped = arguments.asked_between_steps(name, settings["interruptor"])
+            interruptor = settings["interruptor"]
+            stopped = None if interruptor is None else interruptor.collection_stopped
             metadata = BatchMetadata(collector, env, masks=stopped is not None)
             device, trusted = _device(settings["policy_device"], settings["device"]), bool(settings["trust_policy"])
             acting = self._acting = Acting(name, env, policy, device=device, trusted=trusted)
-            acting.compile(settings["compile_policy"], settings["cudagraph_policy"])
+            acting.compile(settings["compile_policy"])
             if hasattr(policy, "register_collector"):
                 policy.register_collector(collector)
             keeps_states = settings["store_agent_state"] == "all"
@@ -67,7 +67,6 @@ class LocalBackend(CollectorBackend):
             self.env_batch_size, rows = env.batch_size, env.numel()
             steps = -(-frames // rows)
             self.frames_per_batch, self.parts_of_batch = steps * rows, f"{steps} steps of {rows} rows"
-            self.frames_per_worker = [self.frames_per_batch]
             self.batches = BatchMaker(env, acting, agent, metadata, steps=steps, stopped=stopped)
             self.sole_use = SoleUse(env)
         except BaseException:
@@ -110,9 +109,6 @@ class LocalBackend(CollectorBackend):
         """Return the context in which a request lets the policy act; the next batch then begins new episodes."""
         self.batches.forget_root()
         return set_exploration_type(self._collector.exploration_type)
-
-    def stats(self) -> dict[str, float]:
-        return {"episodes": self.batches.episodes}
 
     def describe(self) -> str:
         return repr(self.env)
@@ -166,18 +162,12 @@ class LocalBackend(CollectorBackend):
         with set_exploration_type(self._collector.exploration_type), self.sole_use:
             return self.batches.prepare(False)
 
-    def fake(self, random: bool) -> TensorDictBase:
-        """Return zeros with the entries, shapes and dtypes of a batch; see ``Collector.fake_tensordict``."""
-        self._begin_anew_if_used()
-        with set_exploration_type(self._collector.exploration_type), self.sole_use:
-            return self.batches.fake(random)
-
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
-    def reset(self, index: Any, kwargs: dict[str, Any]) -> list[int] | None:
-        self._begin_anew_if_used(goes_on=index is not None)
+    def reset(self, kwargs: dict[str, Any]) -> None:
+        self._begin_anew_if_used(goes_on=False)
         with self.sole_use:
-            return self.batches.reset(index, kwargs)
+            self.batches.reset(kwargs)
 
     def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
         if seed is not None:
@@ -192,17 +182,10 @@ class LocalBackend(CollectorBackend):
     def seed_policies(self, seeds: Sequence[int]) -> None:
         self._acting.seed(seeds[0])
 
-    def policy_has(self, name: str) -> bool:
-        return callable(getattr(self.policy, name, None))
-
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         return [getattr(self.policy, name)(*args, **kwargs)]
 
     def update_weights(self, weights: Any, attributes: Mapping[str, Any] | None) -> None:
-        if attributes and isinstance(self._acting.in_requests, CudaGraphModule):
-            raise NotSupported(
-                "CUDA graphs keep the attributes with which a policy was recorded: make a new collector."
-            )
         self._acting.weights.update(weights, attributes)
         self._acting.version += 1
 
@@ -210,7 +193,6 @@ class LocalBackend(CollectorBackend):
         return {
             "policy_state_dict": self._acting.weights.state_dict(),
             "env_state_dict": dict(self.env.state_dict()),
-            "episodes": self.batches.episodes,
             "policy_version": self._acting.version,
             "trajectories": self.batches.ids.begun,
         }
@@ -220,7 +202,6 @@ class LocalBackend(CollectorBackend):
             self._acting.weights.load_state_dict(state_dict["policy_state_dict"], strict=strict)
         self.env.load_state_dict(state_dict["env_state_dict"], strict=strict)
         self._acting.version = state_dict.get("policy_version", 0)
-        self.batches.episodes = state_dict.get("episodes", 0)
         self.batches.ids.begun = state_dict.get("trajectories", 0)
         self.batches.forget_root()
 

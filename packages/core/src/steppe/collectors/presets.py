@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from steppe.collectors.engine import Collector
 from steppe.collectors.schedules import Continuous, Lockstep
 from steppe.collectors.workers_backend import WorkersBackend
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import SpecError
 
 __all__ = ["MultiSyncDataCollector", "MultiaSyncDataCollector", "SyncDataCollector", "aSyncDataCollector"]
 
@@ -16,16 +16,8 @@ class SyncDataCollector(Collector):
     """Collects in the caller's process, between two iterations of its loop.
 
     Args:
-        *args, **kwargs: see :class:`Collector`; ``num_workers`` is 0.
+        *args, **kwargs: see :class:`Collector`.
     """
-
-    def __init__(self, *args: Any, num_workers: int = 0, **kwargs: Any) -> None:
-        if num_workers:
-            raise NotSupported(
-                f"{type(self).__name__} collects in the caller's process: Collector(..., num_workers={num_workers}) "
-                "and MultiSyncDataCollector have workers."
-            )
-        super().__init__(*args, **kwargs)
 
 
 class MultiSyncDataCollector(Collector):

@@ -34,14 +34,10 @@ class TrajectoryIds:
         self._current = torch.full((batch_size.numel(),), -1, device=CPU)
         self.begun = 0
 
-    def begin(self, rows: torch.Tensor | None = None) -> list[int]:
-        """Begin new trajectories in the rows of a mask ``[*B]``, or in all; return the ids of the ended ones."""
-        at = torch.arange(len(self._current), device=CPU) if rows is None else rows.reshape(-1).nonzero().squeeze(-1)
-        replaced: list[int] = self._current[at].tolist()
-        current, begun = self._current.clone(), self.begun + len(at)
-        current[at] = torch.arange(self.begun, begun, device=current.device)
-        self._current, self.begun = current, begun
-        return replaced
+    def begin(self) -> None:
+        """Begin new trajectories in all rows."""
+        begun = self.begun + len(self._current)
+        self._current, self.begun = torch.arange(self.begun, begun, device=CPU), begun
 
     def advance(self, ends: torch.Tensor) -> torch.Tensor:
         """Return the ids ``[*B, T]`` of the next T frames.

@@ -62,11 +62,9 @@ class WholeTrajectories:
                 ended.append(_concatenated(running.pop(number)))
         return running, ended
 
-    def drop_running(self, numbers: list[int] | None = None) -> None:
-        """Drop the trajectories with these ids that have not ended; None drops all of these."""
-        running, ended = self.state
-        dropped = running if numbers is None else set(numbers)
-        self.state = {number: segments for number, segments in running.items() if number not in dropped}, ended
+    def drop_running(self) -> None:
+        """Drop the trajectories that have not ended."""
+        self.state = {}, self.state[1]
 
     def drop_all(self) -> None:
         """Drop all trajectories, also those that have ended."""

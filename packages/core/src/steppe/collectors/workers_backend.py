@@ -34,7 +34,7 @@ _FRAMES = 200
 #: Arguments that the collector of each worker gets as they are.
 _PASSED_ON = (
     *("policy", "max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
-    *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy", "cudagraph_policy"),
+    *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy"),
     *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state", "compact"),
 )
 
@@ -155,8 +155,8 @@ class WorkersBackend(CollectorBackend):
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
-    def reset(self, index: Any, kwargs: dict[str, Any]) -> None:
-        self.worker_group.call_all("reset", index, **kwargs)
+    def reset(self, kwargs: dict[str, Any]) -> None:
+        self.worker_group.call_all("reset", **kwargs)
 
     def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
         following = seed
@@ -167,20 +167,10 @@ class WorkersBackend(CollectorBackend):
 
     def set_seeds(self, seeds: Sequence[int]) -> None:
         # Numbers that follow each other would give workers the same environments, shifted by one.
-        self.seed_workers([next_seed(each) for each in seeds])
-
-    def seed_workers(self, seeds: Sequence[int]) -> None:
-        self.check_open()
-        n = self.worker_group.n
-        if len(seeds) != n:
-            raise SpecError(f"{n} workers need {n} seeds, found {len(seeds)}.")
-        self.worker_group.ask({worker: _call("set_seed", seed) for worker, seed in enumerate(seeds)})
+        self.worker_group.ask({worker: _call("set_seed", next_seed(seed)) for worker, seed in enumerate(seeds)})
 
     def seed_policies(self, seeds: Sequence[int]) -> None:
         self.worker_group.ask({worker: _call("seed_policy", seed) for worker, seed in enumerate(seeds)})
-
-    def policy_has(self, name: str) -> bool:
-        return name in self.agent_declarations.methods
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         return [result for (result,) in self.worker_group.call_all("call_policy", name, *args, **kwargs)]

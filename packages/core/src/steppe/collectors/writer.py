@@ -215,10 +215,6 @@ class FrameWriter:
         self._use_new_memory()
         return batch
 
-    def zeros(self) -> TensorDictBase:
-        """Return zeros with the layout of a batch."""
-        return self.td.clone().zero_()
-
     def finish(self, written: int) -> TensorDictBase:
         """Return ``td``.
 
@@ -236,7 +232,6 @@ class FrameList:
 
     def __init__(self, example: TensorDictBase, steps: int, declared: DeclaredKeys) -> None:
         self.dim, self._steps, self._declared = example.batch_dims, steps, declared
-        self._example = without_private(example, declared)
         self._frames: list[TensorDictBase] = []
 
     def write(self, frame: TensorDictBase, step: int) -> None:
@@ -248,11 +243,6 @@ class FrameList:
     def released(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch``: later batches are stacked to other memory."""
         return batch
-
-    def zeros(self) -> TensorDictBase:
-        """Return zeros with the layout of a batch whose steps are all like the first."""
-        frame = self._example
-        return frame.unsqueeze(-1).expand(*frame.batch_size, self._steps).clone().zero_()
 
     def finish(self, written: int) -> TensorDictBase:
         """Stack the frames.
