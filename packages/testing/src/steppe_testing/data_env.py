@@ -17,9 +17,6 @@ __all__ = ["ArrayDataEnv", "DataEnv"]
 class _RandomDataEnv(EnvBase):
     """Base class: the specs, and the generator of the random data."""
 
-    # Random masks may allow no action.
-    masks_may_be_empty = True
-
     def __init__(
         self,
         observation: dict[Any, Spec] | Composite,

@@ -511,11 +511,6 @@ class BatchedEnv(EnvBase):
         return self.start()._layout.action_masks
 
     @property
-    def masks_may_be_empty(self) -> bool:  # type: ignore[override]
-        """Whether a mask of an environment may allow no action before the episode has ended."""
-        return any(report.masks_may_be_empty for report in self.start()._backend.reports)
-
-    @property
     def _draws_inside(self) -> bool:
         return any(report.chooses_random_actions for report in self.start()._backend.reports)
 

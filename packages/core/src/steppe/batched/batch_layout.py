@@ -31,7 +31,6 @@ class EnvReport:
         flags_every_step: whether done entries may change in a step that ends no row.
         chooses_random_actions: whether it overrides ``rand_action``.
         action_masks: see :attr:`EnvBase.action_masks`.
-        masks_may_be_empty: whether a mask may allow no action before the episode has ended.
     """
 
     specs: dict[str, Composite]
@@ -43,7 +42,6 @@ class EnvReport:
     supports_set_state: bool
     chooses_random_actions: bool
     action_masks: dict[NestedKey, NestedKey]
-    masks_may_be_empty: bool
     copied_to_next: tuple[Any, ...] = ()
     reads_root: bool = False
     flags_every_step: bool = False
@@ -72,7 +70,6 @@ def report(env: EnvBase) -> EnvReport:
         supports_set_state=env.supports_set_state,
         chooses_random_actions=env.chooses_random_actions,
         action_masks=dict(env.action_masks),
-        masks_may_be_empty=env.masks_may_be_empty,
     )
 
 

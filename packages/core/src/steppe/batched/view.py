@@ -46,7 +46,7 @@ class BatchView(EnvBase):
         info = batch.env_info_spec
         if not info.is_empty():
             self.env_info_spec = stack([info[row] for row in rows], 0)
-        self.action_masks, self.masks_may_be_empty = batch.action_masks, batch.masks_may_be_empty
+        self.action_masks = batch.action_masks
 
     _batch: BatchedEnv
 

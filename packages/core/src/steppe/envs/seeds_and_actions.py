@@ -75,8 +75,9 @@ class SeedsAndActions(ResetAndStep):
         rollouts, batches and collectors. A mask is an observation or a state, bool, with True for each allowed
         category: ``[*B, n]`` for a Categorical or OneHot action, ``[*B, sum(nvec)]`` for several choices; for these
         also ``[*B, choices, n]``, or ``[*B, n1, n2, ...]`` with a flag for each combination. The mask of an agent that
-        does not act allows all its actions. A batch has the masks of its environments, and a TransformedEnv those of
-        its base whose actions no transform changes, and those that its transforms declare, as ``ActionMask`` does.
+        does not act allows all its actions. Where a mask allows nothing, any action is drawn. A batch has the masks of
+        its environments, and a TransformedEnv those of its base whose actions no transform changes, and those that its
+        transforms declare, as ``ActionMask`` does.
         """
         return self.base_state.action_masks
 
@@ -86,10 +87,6 @@ class SeedsAndActions(ResetAndStep):
             raise SpecError(f"action_masks is a mapping such as {{'action': 'action_mask'}}, found {masks!r}.")
         self.base_state.action_masks = dict(masks)
         self.specs_changed()
-
-    #: Whether a mask may allow no action before the episode has ended, as in a game that is lost with the next move.
-    #: Any action is then drawn. False: that raises SpecError.
-    masks_may_be_empty: bool = False
 
     @property
     def chooses_random_actions(self) -> bool:
@@ -120,7 +117,7 @@ class SeedsAndActions(ResetAndStep):
                 is not batch-locked draws for the batch size of the data. Masks are read from it.
 
         Raises:
-            SpecError: a mask of :attr:`action_masks` is missing, of another shape or dtype, or allows no action.
+            SpecError: a mask of :attr:`action_masks` is missing, or has another shape or dtype.
 
         Returns:
             ``tensordict`` with an entry of the spec's shape and dtype at each of ``action_keys``.

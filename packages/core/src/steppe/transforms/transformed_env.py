@@ -354,11 +354,6 @@ class TransformedEnv(TransformedSteps):
         return known[place]
 
     @property
-    def masks_may_be_empty(self) -> bool:  # type: ignore[override]
-        """Whether a mask may allow no action before the episode has ended, as the base environment says."""
-        return self._base.masks_may_be_empty
-
-    @property
     def _draws_inside(self) -> bool:
         """Whether the base environment overrides ``rand_action``, and no transform changes or masks its actions."""
         if not self._base.chooses_random_actions or self.transform.action_masks:

@@ -61,7 +61,6 @@ class JumanjiWrapper(JaxEnv):
 
     git_url = "https://github.com/instadeepai/jumanji"
     libname = "jumanji"
-    masks_may_be_empty = True
     available_envs = AvailableEnvs(env_names)
 
     def __init__(

@@ -40,12 +40,9 @@ class MaskedActions:
             elif prefix not in self._stacks:
                 self._stacks[prefix] = _StackedActions(action, root, masks, prefix, batch_dims)
         self._rest = action.exclude(*self._choices, *(prefix for prefix in self._stacks if prefix))
-        self._batch_dims = batch_dims
 
-    def draw(
-        self, tensordict: TensorDictBase, lead: torch.Size, generator: torch.Generator | None
-    ) -> tuple[TensorDictBase, dict[NestedKey, torch.Tensor]]:
-        """Draw the actions of one step.
+    def draw(self, tensordict: TensorDictBase, lead: torch.Size, generator: torch.Generator | None) -> TensorDictBase:
+        """Return the actions of one step; where a mask allows nothing, any action is drawn.
 
         Args:
             tensordict: data ``[*lead, *batch]`` with the masks.
@@ -54,13 +51,9 @@ class MaskedActions:
 
         Raises:
             SpecError: a mask is missing, or has another shape or dtype.
-
-        Returns:
-            The actions, and for each mask the rows ``[*lead, *batch]`` in which it allows an action.
         """
-        allows: dict[NestedKey, torch.Tensor] = {}
         if () in self._stacks:
-            return self._stacks[()].draw(tensordict, lead, generator, allows), allows
+            return self._stacks[()].draw(tensordict, lead, generator)
         sample: TensorDictBase = self._rest.rand(lead, generator=generator)
         for key, choice in self._choices.items():
             mask_key = self._masks[key]
@@ -75,10 +68,9 @@ class MaskedActions:
                 sample.set(key, choice.draw(mask, lead, generator))
             except SpecError as error:
                 raise SpecError(f"The mask {mask_key!r}{self._place} of {key!r} {error}") from None
-            allows[mask_key] = mask.flatten(len(lead) + self._batch_dims).any(-1)
         for prefix, stack in self._stacks.items():
-            sample.set(prefix, stack.draw(tensordict.get(prefix), lead, generator, allows))
-        return sample, allows
+            sample.set(prefix, stack.draw(tensordict.get(prefix), lead, generator))
+        return sample
 
 
 class _StackedActions:
@@ -102,8 +94,8 @@ class _StackedActions:
         assert actions is not None
         assert roots is not None
         assert isinstance(stack, StackedComposite)
-        self._prefix, self._dim, self._is_lazy = prefix, stack.dim, stack is actions
-        self._stacks_rows = self._dim < batch_dims
+        self._dim, self._is_lazy = stack.dim, stack is actions
+        stacks_rows = self._dim < batch_dims
         inside: dict[NestedKey, NestedKey] = {}
         for key, mask_key in masks.items():
             path, mask_path = as_path(key), as_path(mask_key)
@@ -123,30 +115,14 @@ class _StackedActions:
                 for key, mask_key in inside.items()
                 if part.get(key, None) is not None and part_root.get(mask_key, None) is not None
             }
-            place = f" of row {i}" if self._stacks_rows else f" of member {i} of {_shortest(prefix)!r}"
-            self._plans.append(MaskedActions(part, part_root, specs_of_rows, batch_dims - self._stacks_rows, place))
+            place = f" of row {i}" if stacks_rows else f" of member {i} of {_shortest(prefix)!r}"
+            self._plans.append(MaskedActions(part, part_root, specs_of_rows, batch_dims - stacks_rows, place))
 
-    def draw(
-        self,
-        tensordict: TensorDictBase,
-        lead: torch.Size,
-        generator: torch.Generator | None,
-        allows: dict[NestedKey, torch.Tensor],
-    ) -> TensorDictBase:
-        """Draw the actions of all members, and add the rows that each mask allows an action in to ``allows``."""
+    def draw(self, tensordict: TensorDictBase, lead: torch.Size, generator: torch.Generator | None) -> TensorDictBase:
+        """Return the actions of all members."""
         dim = self._dim + len(lead)
-        pairs = [
-            plan.draw(part, lead, generator) for plan, part in zip(self._plans, tensordict.unbind(dim), strict=True)
-        ]
-        for key in {key: None for _, allowed in pairs for key in allowed}:
-            rows = [allowed[key] for _, allowed in pairs if key in allowed]
-            full = _shortest((*self._prefix, *as_path(key)))
-            if self._stacks_rows:
-                everything = torch.ones_like(rows[0])
-                allows[full] = torch.stack([allowed.get(key, everything) for _, allowed in pairs], dim)
-            else:
-                allows[full] = torch.stack(rows).any(0)
-        samples = [sample for sample, _ in pairs]
+        parts = zip(self._plans, tensordict.unbind(dim), strict=True)
+        samples = [plan.draw(part, lead, generator) for plan, part in parts]
         return lazy_stack(samples, dim) if self._is_lazy else TensorDict.stack(samples, dim)
 
 

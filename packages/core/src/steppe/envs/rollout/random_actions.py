@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from tensordict import LazyStackedTensorDict, NestedKey, TensorDict, TensorDictBase, lazy_stack
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.envs.data_types import Key
 from steppe.envs.rollout.masked_actions import MaskedActions
@@ -55,7 +55,7 @@ def draw_actions(
             numbers that follow do not depend on ``rows``.
 
     Raises:
-        SpecError: a mask is missing, of another shape or dtype, or allows no action.
+        SpecError: a mask is missing, or has another shape or dtype.
     """
     lead = torch.Size()
     if tensordict is not None and not env.batch_locked and not env.batch_size:
@@ -87,38 +87,14 @@ def _masked_sample(
             # The other rows repeat the masks of these.
             tensordict = tensordict.select(*masks.values(), *env.done_keys, strict=False)
             tensordict = full_width(env, tensordict, rows)
-        sample, allows = plan.draw(tensordict, lead, env.base_state.generator)
-        if not env.masks_may_be_empty:
-            for key, allowed in allows.items():
-                if not bool(allowed.all()):
-                    _check_allowed(env, tensordict, key, allowed)
+        return plan.draw(tensordict, lead, env.base_state.generator)
     except SpecError as error:
         raise SpecError(f"Random actions of {env!r}: {error}") from None
-    return sample
 
 
 def _plan_of(env: SeedsAndActions) -> MaskedActions:
     root = union(env.full_observation_spec, env.full_state_spec)
     return MaskedActions(env.full_action_spec, root, env.action_masks, len(env.batch_size))
-
-
-def _check_allowed(env: SeedsAndActions, tensordict: TensorDictBase, key: NestedKey, allowed: torch.Tensor) -> None:
-    """Raise SpecError if a row without an allowed action has not ended and is stepped."""
-    idle = torch.zeros_like(allowed)
-    for name in env.done_keys:
-        done = tensordict.get(name, None)
-        if done is not None:
-            idle |= done.flatten(allowed.ndim).any(-1)
-    stepped = tensordict.get("_step", None)
-    if stepped is not None:
-        idle |= ~stepped
-    rows = (~(allowed | idle)).nonzero().tolist()
-    if rows:
-        where = f"in row {rows[0][0] if len(rows[0]) == 1 else tuple(rows[0])} " if rows[0] else ""
-        raise SpecError(
-            f"The mask {key!r} allows no action {where}although the episode has not ended. If that is possible, set "
-            "masks_may_be_empty = True on the environment that makes the mask: any action is then drawn."
-        )
 
 
 def put_actions(env: SeedsAndActions, tensordict: TensorDictBase, sample: TensorDictBase) -> TensorDictBase:
