@@ -13,7 +13,7 @@ from steppe.envs.done import any_done, rows_ended, truncated_keys
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, without_private
 from steppe.envs.rollout.copied_frames import CopiedFrames
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
-from steppe.envs.rollout.random_actions import ActionWriter, RandomActions
+from steppe.envs.rollout.random_actions import RandomActions, write_actions
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.errors import SpecError
 from steppe.specs import CPU, StackedComposite
@@ -183,7 +183,6 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
     only = keys[0] if len(keys) == 1 else None
     groups = {key[0] if isinstance(key, tuple) else None for key in keys}
     group = groups.pop() if len(groups) == 1 else None
-    write = ActionWriter(spec)
 
     def replayed(td: TensorDictBase) -> TensorDictBase:
         try:
@@ -199,7 +198,7 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
                 action = TensorDict({group: action}, batch_size=td.batch_size)
             if isinstance(spec, StackedComposite):
                 return td.update(action.select(*keys))
-            write(td, action)
+            write_actions(td, action, spec)
             return td
         if only is None:
             raise SpecError(f"rollout: actions= must give TensorDicts with {keys}, found {type(action).__name__}.")
