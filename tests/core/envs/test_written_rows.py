@@ -255,19 +255,20 @@ def test_a_key_that_no_spec_has_comes_with_those_that_there_are():
 
 
 @pytest.mark.parametrize(
-    ("flags", "found"),
+    ("flags", "text"),
     [
-        (True, "a single bool"),
-        (np.bool_(True), "a single numpy.bool"),
-        (None, "a single NoneType"),
-        ((False,), "fewer than two values"),
-        ((1.0, False, {}), "more than two values"),
-        (np.array(True), "a single array"),
-        ((np.zeros(2, bool), np.zeros(2, bool)), "an array of several"),
+        (True, "cannot unpack non-iterable bool object"),
+        (np.bool_(True), "cannot unpack non-iterable numpy.bool"),
+        (None, "cannot unpack non-iterable NoneType object"),
+        ((False,), "not enough values"),
+        ((1.0, False, {}), "too many values"),
+        (np.array(True), "iteration over a 0-d array"),
+        ((np.zeros(2, bool), np.zeros(2, bool)), "'terminated' must be True or False; found array"),
+        ((False, {"lives": 3}), "'truncated' must be True or False; found {'lives': 3}"),
     ],
 )
-def test_step_into_must_return_two_bools(flags, found):
-    text = rf"Grid.step_into must return two bools, terminated and truncated, found {found}.*return terminated, False"
+def test_step_into_must_return_two_bools(flags, text):
+    text = rf"Grid.step_into must return two bools, terminated and truncated: {text}.*Write: return terminated, False"
     for use in (check_env_specs, lambda env: env.rollout(2), lambda env: env.rand_step(env.reset())):
         with pytest.raises(SpecError, match=text):
             use(Grid(flags=flags))
@@ -293,7 +294,7 @@ class Later(Grid):
 def test_flags_that_are_none_are_an_error(flags, batch):
     env = SerialEnv(2, [Later, lambda: Later(flags=flags)]) if batch else Later(flags=flags)
 
-    text = r"Later\(.*\).step: Later.step_into must return two bools, terminated and truncated, found \("
+    text = r"Later\(.*\).step: Later.step_into must return two bools, terminated and truncated: 't.*' must be True or"
     with pytest.raises(SpecError, match=text):
         env.rollout(5)
 
@@ -318,11 +319,6 @@ def test_a_typeerror_inside_step_into_arrives_as_it_was_raised():
 
     with pytest.raises(TypeError, match="cannot unpack non-iterable bool"):
         Grid(reward=reward).rollout(2)
-
-
-@pytest.mark.parametrize("flags", [(0.5, False), (False, {"lives": 3}), (np.array([False]), False)])
-def test_two_values_that_are_no_flags_are_named_by_the_check(flags):
-    assert "step_into must return two bools, terminated and truncated, found" in text_of(Grid(flags=flags))
 
 
 def test_all_that_is_wrong_is_listed_at_once():
@@ -368,32 +364,40 @@ def test_write_row_passes_the_check():
     check_env_specs(Grid(write=lambda out, where: write_row(out, "grid", np.ones(3))))
 
 
-@pytest.mark.parametrize("actions", [False, True])
-def test_an_action_that_is_kept_is_named(actions):
-    class Keeps(ArrayCountingEnv):
-        def step_into(self, action, out):
-            self.last = action
-            return super().step_into(action, out)
+class Smooth(ArrayEnv):
+    """Observes how the action has changed, keeps the action, and writes into the one before."""
 
-    class KeepsPart(ArrayCountingEnv):
-        def step_into(self, action, out):
-            self.last = (action["action"] if actions else action)[:1]
-            return super().step_into(action, out)
+    def __init__(self, size):
+        super().__init__()
+        self.observation_spec = Composite(change=Unbounded((size,)))
+        self.action_spec = Bounded(-1, 1, (size,))
+        self.reward_spec = Unbounded((1,))
 
-    for kind in (Keeps, KeepsPart) if not actions else (KeepsPart,):
-        text = text_of(kind(action="continuous", actions=actions))
-        assert "step_into keeps the action that it is given" in text
-        assert "keep action.copy()." in text
+    def reset_into(self, out, seed, env_info):
+        self.last = np.zeros(out["change"].shape, np.float32)
+        out["change"][...] = 0
+
+    def step_into(self, action, out):
+        out["change"][...] = action - self.last
+        out["reward"][0] = 0
+        self.last.fill(np.nan)
+        self.last = action
+        return False, False
 
 
-def test_an_action_that_is_copied_or_a_number_may_be_kept():
-    class Copies(ArrayCountingEnv):
-        def step_into(self, action, out):
-            self.last = action if isinstance(action, int) else action.copy()
-            return super().step_into(action, out)
-
-    for kind in ACTION_KINDS:
-        check_env_specs(Copies(action=kind))
+@pytest.mark.parametrize("size", [2, 40])
+@pytest.mark.parametrize("batch", [None, SerialEnv, ParallelEnv])
+def test_an_environment_may_keep_its_actions_and_write_into_them(batch, size):
+    env = Smooth(size) if batch is None else batch(2, lambda: Smooth(size))
+    steps, root = [], env.reset()
+    for _ in range(4):
+        steps.append(env.rand_action(root))
+        _, root = env.step_and_maybe_reset(steps[-1])
+    for data in (env.rollout(4), torch.stack(steps, -1)):
+        before = data["action"].roll(1, -2)
+        before[..., 0, :] = 0
+        assert torch.equal(data["next", "change"], data["action"] - before)
+    env.close()
 
 
 def test_other_arguments_than_those_of_the_methods_are_named():

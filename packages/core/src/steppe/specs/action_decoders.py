@@ -42,7 +42,7 @@ class ActionDecoder:
         many: decodes an array ``[k, *shape]`` of valid actions.
         few: decodes nested lists ``[k, *shape]``; returns None if an action is invalid. None if lists are not faster.
         validates: whether ``one`` and ``few`` check that actions are valid choices.
-        takes_arrays: whether a decoded action is the array itself.
+        takes_arrays: whether a decoded action is a copy of the array.
     """
 
     one: Callable[[torch.Tensor], Any]
@@ -116,19 +116,26 @@ def decode_number(n: int, refuse: Refuse, *, in_lists: bool) -> ActionDecoder:
 
 
 def decode_arrays(shape: torch.Size, torch_dtype: torch.dtype | None) -> ActionDecoder:
-    """Decode actions into arrays of their shape and dtype."""
+    """Decode actions into arrays of their shape and dtype.
+
+    The arrays are copies: an environment may keep an action or write into it, and the memory of the action may be that
+    of a rollout's result, or of a batch, which the next action is written into.
+    """
 
     def one(action: torch.Tensor) -> np.ndarray:
         # detach() makes another tensor, which costs as much again.
-        return action.detach().numpy() if action.requires_grad else action.numpy()
+        return (action.detach() if action.requires_grad else action).numpy().copy()
+
+    def many(rows: np.ndarray) -> list[np.ndarray]:
+        return list(rows.copy())
 
     dtype = None if torch_dtype is None else torch_to_numpy_dtype_dict.get(torch_dtype)
     if dtype is None or not 0 < shape.numel() <= ACTION_TOLIST_LIMIT:
-        return ActionDecoder(one, list, takes_arrays=dtype is not None)
+        return ActionDecoder(one, many, takes_arrays=dtype is not None)
     # `tolist` is faster for a few numbers than a numpy view, for which torch and numpy exchange pointer and strides.
     return ActionDecoder(
         lambda action: _new_array(action.tolist(), dtype),
-        list,
+        many,
         few=lambda rows: list(_new_array(rows, dtype)),
         takes_arrays=True,
     )

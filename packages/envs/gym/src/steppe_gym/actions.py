@@ -146,12 +146,11 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
         return lambda decoded: tuple(part(row) for part, row in zip(decoders, decoded, strict=True))
     if getattr(space, "dtype", None) is None:
         return None
-    # Arrays are views of the caller's memory. They are copied, because environments may keep them.
     dtype = np.dtype(space.dtype)
     if spec.ndim == 0:
         return lambda decoded: np.array(decoded, dtype)
     if dtype == numpy_dtype(spec.dtype):
-        return lambda decoded: decoded.copy()
+        return None
     return lambda decoded: decoded.astype(dtype)
 
 

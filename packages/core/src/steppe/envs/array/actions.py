@@ -92,7 +92,13 @@ class ActionCodec:
         if not decoder.takes_arrays or rule.allows is not None or rule.shape is None or rule.dtype is None:
             return lambda array: decode(torch.from_numpy(array))
         shape, dtype = tuple(rule.shape), np.dtype(torch_to_numpy_dtype_dict[rule.dtype])
-        return lambda array: array if array.dtype == dtype and array.shape == shape else decode(torch.from_numpy(array))
+
+        def decode_array(array: np.ndarray) -> Any:
+            if array.dtype == dtype and array.shape == shape:
+                return array.copy()  # an inverse may return a row of a table, or its argument
+            return decode(torch.from_numpy(array))
+
+        return decode_array
 
     def from_one(self, decode: Callable[[np.ndarray], Any]) -> Callable[[torch.Tensor], Any] | None:
         """Return a function that validates one action ``[*shape]`` and passes it to ``decode`` as an array.

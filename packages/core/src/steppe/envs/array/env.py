@@ -79,7 +79,8 @@ class ArrayEnv(EnvBase):
 
         Args:
             action: the library action: an int for a single one-hot or categorical action, otherwise an array
-                ``[*shape]`` of the spec's dtype, which must not be kept; a dict of these for several action keys.
+                ``[*shape]`` of the spec's dtype, which the environment may keep; a dict of these for several action
+                keys.
             out: a numpy view for each observation, as in :meth:`reset_into`, and for each reward.
 
         Returns:

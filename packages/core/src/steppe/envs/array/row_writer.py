@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from steppe.envs.array.row_layout import RowLayout
@@ -15,7 +14,7 @@ from steppe.envs.data_types import Array, Key
 from steppe.errors import SpecError
 from steppe.workers import InUse
 
-__all__ = ["BoundWriter", "EnvInfos", "EnvRows", "RecordingProxy", "RowWriter", "StepsInto", "writer_of_one"]
+__all__ = ["BoundWriter", "EnvInfos", "EnvRows", "RowWriter", "StepsInto", "writer_of_one"]
 
 #: The values that a reset passes to an environment, by name.
 EnvInfo = dict[str, Any]
@@ -234,7 +233,7 @@ class _BoundEnvs(BoundWriter):
                 env, out = self.resetters[row]
                 env.reset_into(out, env.take_seed(), None if env_info is None else env_info[i])
         except (TypeError, SpecError) as error:
-            name_place(error, _own_env(self.envs[row]), "reset")
+            name_place(error, self.envs[row], "reset")
             _check_arguments(error, self.envs[row], "reset_into(out, seed, env_info)")
             raise
         self.rows.begin(at)
@@ -272,31 +271,8 @@ def _stepper(env: StepsInto, out: dict[Key, Array]) -> StepInto:
     return env.step_into
 
 
-class RecordingProxy:
-    """An environment that passes the results of ``step_into`` to a function.
-
-    Args:
-        env: the environment.
-        record: called with each result, before it is checked.
-    """
-
-    def __init__(self, env: StepsInto, record: Callable[[object], None]) -> None:
-        self.env, self.record = env, record
-        self.reset_into, self.take_seed = env.reset_into, env.take_seed
-
-    def bind_step(self, out: dict[Key, Array]) -> StepInto:
-        """Return ``step_into``: a function that the environment binds would not be recorded."""
-        return self.step_into
-
-    def step_into(self, action: Any, out: dict[Key, Array]) -> tuple[bool, bool]:
-        """Step the environment, and record the result."""
-        flags = self.env.step_into(action, out)
-        self.record(flags)
-        return flags
-
-
 class _NoFlags(ValueError):
-    """``step_into`` did not return two flags."""
+    """``step_into`` returned two values of which one is no flag."""
 
 
 def _note_end(ended: Ended, row: int, terminated: object, truncated: object) -> None:
@@ -304,65 +280,34 @@ def _note_end(ended: Ended, row: int, terminated: object, truncated: object) -> 
     if type(terminated) is not bool or type(truncated) is not bool:
         try:
             terminated, truncated = as_flag("terminated", terminated), as_flag("truncated", truncated)
-        except SpecError:
-            several = any(isinstance(flag, np.ndarray) and flag.size > 1 for flag in (terminated, truncated))
-            raise _NoFlags("an array of several" if several else repr((terminated, truncated))) from None
+        except SpecError as error:
+            raise _NoFlags(str(error)) from None
     if terminated or truncated:
         ended.append((row, terminated, truncated))
 
 
-def _own_env(env: Any) -> Any:
-    """Return the environment, also if a proxy records it."""
-    return env.env if isinstance(env, RecordingProxy) else env
-
-
 def _explain_step(error: Exception, env: StepsInto) -> None:
     """Add the place of a step to an error, or raise a SpecError if it is about the result of ``step_into``."""
-    if isinstance(error, _NoFlags):
-        problem = _two_bools(env, str(error))
-        name_place(problem, _own_env(env), "step")
-        raise problem from None
     if isinstance(error, SpecError):
-        name_place(error, _own_env(env), "step")
-    else:
-        _check_flags(error, env)
-
-
-def _check_flags(error: Exception, env: StepsInto) -> None:
-    """Raise a SpecError if an error was raised here, about the result of ``step_into``, and not inside that method."""
-    _check_arguments(error, env, "step_into(action, out)")
-    here = error.__traceback__
-    if here is None or here.tb_next is not None:
+        name_place(error, env, "step")
         return
-    result = next((description for part, description in _FLAGS if part in str(error)), None)
-    if result is not None:
-        kind = str(error).partition("non-iterable ")[2].partition(" object")[0]
-        raise _two_bools(env, result.format(kind)) from None
-
-
-def _two_bools(env: StepsInto, result: str) -> SpecError:
-    """Return the error of a step that did not return two flags."""
-    return SpecError(
-        f"{type(_own_env(env)).__name__}.step_into must return two bools, terminated and truncated, found {result}. "
-        "Write: return terminated, False"
-    )
+    _check_arguments(error, env, "step_into(action, out)")
+    if isinstance(error, _NoFlags) or _is_raised_here(error):
+        problem = SpecError(
+            f"{type(env).__name__}.step_into must return two bools, terminated and truncated: {error}. "
+            "Write: return terminated, False"
+        )
+        name_place(problem, env, "step")
+        raise problem from None
 
 
 def _check_arguments(error: Exception, env: StepsInto, method: str) -> None:
     """Raise a SpecError if an error is about the arguments of a method, and was not raised inside it."""
-    here = error.__traceback__
-    while here is not None and here.tb_next is not None and here.tb_next.tb_frame.f_globals is globals():
-        here = here.tb_next  # the recording proxy calls the environment from this module too
-    if here is not None and here.tb_next is None and " argument" in str(error):
-        env = _own_env(env)
+    if _is_raised_here(error) and " argument" in str(error):
         raise SpecError(f"{type(env).__name__} must take {method}: {error}.") from None
 
 
-#: Parts of Python's errors if a result is not two flags, and a description of that result.
-_FLAGS = (
-    ("non-iterable", "a single {}"),
-    ("not enough values", "fewer than two values"),
-    ("too many values", "more than two values"),
-    ("0-d array", "a single array"),
-    ("truth value", "an array of several"),
-)
+def _is_raised_here(error: Exception) -> bool:
+    """Return whether an error was raised by the function that caught it, and not inside the method that it called."""
+    here = error.__traceback__
+    return here is not None and here.tb_next is None

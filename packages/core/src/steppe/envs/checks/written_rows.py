@@ -6,7 +6,6 @@ which shows what is not written, and each value that is written is compared with
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 
 from steppe.envs.array.row_layout import RowField, RowLayout
 from steppe.envs.array.row_loop import Loop
-from steppe.envs.array.row_writer import EnvRows, RecordingProxy
+from steppe.envs.array.row_writer import EnvRows
 from steppe.envs.array.rows import Rows
 from steppe.envs.checks.disagreements import Finding
 from steppe.envs.data_types import Array, Key
@@ -38,13 +37,12 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
         layout: the layout of its row.
         steps: minimum number of steps.
     """
-    flags: list[Finding] = []
     root, following = _Notes(layout.observations), _Notes(layout.written)
     done: dict[Key, Array] = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
     rows = Rows(
         layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
     )
-    loop = Loop(EnvRows([RecordingProxy(env, lambda result: flags.extend(_flags(result)))], layout), rows)
+    loop = Loop(EnvRows([env], layout), rows)
     for _ in range(_TRIES):
         with root.watching():
             loop.reset((0,))
@@ -56,15 +54,10 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
     seen = rows.root
     for step in range(1, steps + _TRIES + 1):
         data = build({key: torch.from_numpy(np.array(seen[key][0])) for key in layout.root_keys})
-        # A view refers to the array that owns the memory. Copies own theirs, so that a view of an action that the
-        # environment keeps is counted as a reference to that action.
-        actions = [_owned(action) for action in layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))]
-        held = _references(actions)
+        actions = layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))
         with following.watching():
             ended = loop.step(actions)
-        if _references(actions) != held:
-            flags.append(_KEPT)
-        yield from ((f"step {step}", finding) for finding in [*following.findings, *flags])
+        yield from ((f"step {step}", finding) for finding in following.findings)
         seen = rows.next
         if ended:
             loop.reset((0,))
@@ -73,40 +66,6 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
         if step >= steps and not following.suspects:
             break
     yield from ((f"step {step}", finding) for finding in following.unwritten("step_into"))
-
-
-_KEPT = Finding(
-    "kept",
-    "step_into",
-    "step_into keeps the action that it is given, whose memory the next one is written into: keep action.copy().",
-)
-
-
-def _owned(action: Any) -> Any:
-    if isinstance(action, dict):
-        return {key: _owned(value) for key, value in action.items()}
-    return action.copy() if isinstance(action, np.ndarray) else action
-
-
-def _references(actions: list[Any]) -> list[int]:
-    """Return the number of references to each array of an action."""
-    arrays = [value for action in actions for value in (action.values() if isinstance(action, dict) else [action])]
-    return [sys.getrefcount(array) for array in arrays if isinstance(array, np.ndarray)]
-
-
-def _flags(result: Any) -> Iterator[Finding]:
-    """Check the type of the flags that ``step_into`` returned."""
-    try:
-        values = tuple(result)
-    except TypeError:
-        return  # the row writer raises an error
-    if len(values) == 2 and not all(isinstance(value, bool | np.bool_) for value in values):
-        yield Finding(
-            "flags",
-            "step_into",
-            f"step_into must return two bools, terminated and truncated, found {result!r}: write "
-            "return bool(terminated), bool(truncated).",
-        )
 
 
 class _Notes:
