@@ -99,10 +99,6 @@ class StepPlan:
         if type(following) is not TensorDict or (root is not None and type(root) is not TensorDict):
             return self._any_class(root, following, drop_root, drop_next, top=top)
         old, fresh = entries(root) if root is not None else {}, entries(following)
-        if root is not None and self._keep_other and not top:
-            tensors = _of_tensors(old, fresh, drop_root, drop_next)
-            if tensors is not None:
-                return build_alike(tensors, root)
         out: dict[str, Any] = {}
         if self._keep_other:
             for name, value in old.items():
@@ -149,17 +145,6 @@ class StepPlan:
         drop = [*_leaves(drop_root), "next"] if top else _leaves(drop_root)
         kept = root.exclude(*drop) if drop else root.copy()
         return _without_empty_groups(kept.update(taken))
-
-
-def _of_tensors(
-    old: dict[str, Any], fresh: dict[str, Any], drop_root: _Tree, drop_next: _Tree
-) -> dict[str, Any] | None:
-    """Return the entries of one group of agents, if all of them are tensors; None for other data."""
-    if any(drop_root.values()) or any(drop_next.values()):
-        return None
-    level = {name: value for name, value in old.items() if name not in drop_root}
-    level.update([item for item in fresh.items() if item[0] not in drop_next] if drop_next else fresh)
-    return level if level and _LEAVES.issuperset(map(type, level.values())) else None
 
 
 def _begins_with_tensor(group: object) -> bool:
