@@ -12,8 +12,7 @@ Values on a GPU are left alone, because reading them would wait for the GPU.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,16 +28,6 @@ from steppe.storage import entries
 __all__ = ["ActionRule", "action_rules", "missing_action", "put_action"]
 
 _NO_LEAD = torch.Size(())
-
-#: The same as ``to(dtype)``, in two thirds of the time.
-_CASTS: dict[torch.dtype, Callable[[torch.Tensor], torch.Tensor]] = {
-    torch.float32: torch.Tensor.float,
-    torch.float64: torch.Tensor.double,
-    torch.int64: torch.Tensor.long,
-}
-
-#: Python sums up to this many numbers faster than torch.
-_SUM_LIMIT = 32
 
 #: Error texts show the values of actions with up to this many numbers.
 _SHOWN_VALUES = 32
@@ -135,9 +124,8 @@ class ActionRule:
             )
         dtype = self.dtype
         if dtype is not None and value.dtype is not dtype:
-            cast = _CASTS.get(dtype)
             real = value.real if value.dtype.is_complex and not dtype.is_complex else value  # torch would warn
-            converted = real.to(dtype) if cast is None else cast(real)
+            converted = real.to(dtype)
             if acting is None:
                 self._check_lossless(value, converted, rows)
             else:
@@ -153,18 +141,17 @@ class ActionRule:
         """Refuse values that the spec's dtype cannot hold."""
         dtype = self.dtype
         assert dtype is not None
-        if not value.numel() or dtype.is_complex or _surely_lossless(value, converted):
+        if not value.numel() or dtype.is_complex:
             return
-        value = value.detach()
         if value.dtype.is_complex:
             lost = torch.ones(value.shape, dtype=torch.bool, device=value.device)
         elif value.dtype.is_floating_point and dtype.is_floating_point:
-            lost = value.to(dtype).isinf() & ~value.isinf()  # rounding is allowed
+            lost = converted.isinf() != value.isinf()  # rounding is allowed
         else:
-            lost = value.to(dtype).to(value.dtype) != value
+            lost = converted.to(value.dtype) != value
         if bool(lost.any()):
             first = value[lost].flatten()[0].item()
-            fix = dtype_hint(self._leaf, value, dtype, spec_of(self.key, rows))
+            fix = dtype_hint(self._leaf, value.detach(), dtype, spec_of(self.key, rows))
             raise ActionError(
                 f"The action {self.key!r} must have dtype {dtype}, found {value.dtype} with the value {first!r}, which "
                 f"{dtype} does not hold.{fix}"
@@ -193,17 +180,6 @@ class ActionRule:
         else:
             shown = f"a tensor of shape {tuple(value.shape)} that is not"
         return f"The action {self.key!r}{where} must be {leaf.action_text()}, found {shown}.{hint}"
-
-
-def _surely_lossless(value: torch.Tensor, converted: torch.Tensor) -> bool:
-    """Check quickly that a conversion changed no value. Each step with an action of another dtype calls this."""
-    if value.dtype.is_complex:
-        return False
-    if not (value.dtype.is_floating_point and converted.dtype.is_floating_point):
-        return torch.equal(converted.to(value.dtype), value)
-    # Only an overflow counts, because rounding is allowed, and an infinite value makes the sum infinite.
-    few = converted.ndim == 1 and converted.numel() <= _SUM_LIMIT
-    return math.isfinite(sum(converted.tolist()) if few else converted.sum().item())
 
 
 def action_rules(action: Composite, done: Composite, *, batch_dims: int = 0) -> list[ActionRule]:
