@@ -330,7 +330,7 @@ class Lanes:
         env = self.env
         td = root.copy()
         if isinstance(self.act, RandomActions):
-            td = self.act.write_rows(td, lanes)
+            td = self._acted_at_random(self.act, td, lanes)
         elif self._checked:
             td = self._called(td, lanes)
         else:
@@ -356,6 +356,17 @@ class Lanes:
         else:
             td = env.step_at(td, lanes)
         return td, state
+
+    def _acted_at_random(self, act: RandomActions, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
+        """Return the data of some lanes with random actions. All lanes draw, so that one seed gives one data set."""
+        env = self.env
+        if act.in_blocks:
+            for key, values in act.take(1).items():
+                td.set(key, values[0, lanes] if env.batch_dims else values)
+            return td
+        if not env.batch_dims:
+            return td.update(env.rand_action(td[0]).select(*env.action_keys).unsqueeze(0))
+        return env.rand_action(td) if len(lanes) == self.n else env.rand_action_at(td, lanes)
 
     def _called(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
         """Return the data of some lanes with the output of the policy."""

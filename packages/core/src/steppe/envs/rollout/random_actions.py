@@ -210,21 +210,3 @@ class RandomActions:
             for key, value in zip(self._keys, row, strict=True):
                 tensordict.set(key, value)
         return tensordict
-
-    def write_rows(self, tensordict: TensorDictBase, rows: list[int]) -> TensorDictBase:
-        """Write the actions of one step of some rows into their data, ``[k]``.
-
-        Args:
-            tensordict: the data of the rows. For an environment without a batch, its data with a first dimension of 1.
-            rows: the rows of the environment. Actions are drawn for all rows, so that one seed gives one data set.
-        """
-        env = self._env
-        if self.in_blocks:
-            for key, values in self.take(1).items():
-                tensordict.set(key, values[0, rows] if env.batch_dims else values)
-            return tensordict
-        if not env.batch_dims:
-            return tensordict.update(env.rand_action(tensordict[0]).select(*self._keys).unsqueeze(0))
-        if len(rows) == env.batch_size[0]:
-            return env.rand_action(tensordict)
-        return env.rand_action_at(tensordict, rows)
