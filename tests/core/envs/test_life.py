@@ -243,14 +243,6 @@ def test_metadata_can_be_read_of_what_makes_an_environment():
     assert not env.is_closed
 
 
-def test_an_environment_is_looked_at_before_its_metadata_is_read():
-    seen = []
-    get_env_metadata(CountingEnv, env_validator=lambda env: seen.append(env.is_closed))
-    get_env_metadata(CountingEnv(), env_validator=lambda env: seen.append(env.is_closed))
-
-    assert seen == [False, False]
-
-
 def test_metadata_is_made_of_its_parts_and_changed():
     data = EnvMetaData.metadata_from_env(CountingEnv())
     names = ("tensordict", "specs", "batch_size", "env_str", "device", "batch_locked", "device_map")

@@ -89,23 +89,18 @@ class EnvMetaData:
 def get_env_metadata(
     env_or_creator: EnvBase | Callable[..., EnvBase],
     kwargs: dict[str, Any] | None = None,
-    *,
-    env_validator: Callable[[EnvBase], Any] | None = None,
 ) -> EnvMetaData:
     """Return the metadata of an environment, or of the one that a function makes.
 
     Args:
         env_or_creator: an environment, or a function that makes one, which is closed again.
         kwargs: arguments for the function.
-        env_validator: called with the environment first; raises an error if the environment is not suitable.
     """
     from steppe.envs.base import EnvBase
 
     if not isinstance(env_or_creator, EnvBase):
         with env_or_creator(**(kwargs or {})) as env:
-            return get_env_metadata(env, env_validator=env_validator)
-    if env_validator is not None:
-        env_validator(env_or_creator)
+            return EnvMetaData.metadata_from_env(env)
     return EnvMetaData.metadata_from_env(env_or_creator)
 
 
