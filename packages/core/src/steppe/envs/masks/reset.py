@@ -123,11 +123,6 @@ def _updated(tensordict: TensorDictBase, merged: TensorDictBase) -> TensorDictBa
         dim = merged.stack_dim
         rows = zip(tensordict.unbind(dim), merged.unbind(dim), strict=True)
         return lazy_stack([before.copy().update(row) for before, row in rows], dim)
-    if type(merged) is TensorDict and type(tensordict) is TensorDict and not tensordict.is_locked:
-        level = entries(merged)
-        if all(type(value) is torch.Tensor for value in level.values()):
-            entries(tensordict).update(level)
-            return tensordict
     return tensordict.update(merged)
 
 
