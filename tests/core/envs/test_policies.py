@@ -172,14 +172,6 @@ def test_random_actions_follow_an_unlocked_batch():
     assert StatelessCountingEnv().rand_action(TensorDict({}, [2, 3]))["action"].shape == (2, 3, 3)
 
 
-def test_the_random_policy_draws_from_its_generator():
-    def draw():
-        policy = RandomPolicy(Bounded(-1, 1, (3,)), generator=torch.Generator().manual_seed(0))
-        return policy(TensorDict())["action"]
-
-    assert torch.equal(draw(), draw())
-
-
 def test_a_random_policy_takes_the_spec_of_its_first_env():
     """A random policy without a spec takes the actions of its first environment."""
     policy = RandomPolicy()

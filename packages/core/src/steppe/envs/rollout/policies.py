@@ -26,28 +26,24 @@ _DATA_NAMES = ("tensordict", "td", "data")
 
 
 class RandomPolicy:
-    """Writes a random action in the batch size of the data.
+    """Writes a random action in the batch size of the data, drawn from torch's global generator.
 
     Args:
         action_spec: a leaf, or a Composite whose keys are written. By default the action spec of the environment in
             which a rollout or a collector first uses the policy.
         action_key: the key of a leaf.
-        generator: generator of the random numbers; torch's global one by default.
 
     Raises:
         SpecError: ``action_spec`` is not a spec.
     """
 
-    def __init__(
-        self, action_spec: Spec | None = None, action_key: Any = "action", *, generator: torch.Generator | None = None
-    ) -> None:
+    def __init__(self, action_spec: Spec | None = None, action_key: Any = "action") -> None:
         if action_spec is not None and not isinstance(action_spec, Spec):
             raise SpecError(
                 f"RandomPolicy takes a spec, found {type(action_spec).__name__}.{conversion_hint(action_spec)}"
             )
         self.action_spec = action_spec
         self.action_key = action_key
-        self.generator = generator
 
     def set_action_spec_from_env(self, env: EnvBase) -> None:
         """Use the action spec of an environment, unless the policy has one."""
@@ -66,7 +62,7 @@ class RandomPolicy:
         composite = isinstance(spec, Composite)
         dims = len(spec.shape) if composite else 0
         lead = tensordict.batch_size[: tensordict.batch_dims - dims] if composite else _missing(tensordict, spec)
-        sample = spec.rand(lead, generator=self.generator)
+        sample = spec.rand(lead)
         return tensordict.update(sample) if composite else tensordict.set(self.action_key, sample)
 
 
