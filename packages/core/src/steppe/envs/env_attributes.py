@@ -29,8 +29,6 @@ class EnvAttributes(SpecViews, Module):
     #: Whether it is a batch that makes its environments itself: ``update_kwargs`` changes the arguments it makes them
     #: with, until it has started.
     makes_its_envs: bool = False
-    #: Whether ``step_mdp`` may change its argument.
-    edits_frames: bool = False
     #: Whether ``_reset`` takes a keyword ``set_state``; if that is True, it begins at the state in its data.
     _supports_set_state: bool = False
     #: Whether batch size, device and specs are known. False for a batch that has not been started: reading one of them

@@ -10,7 +10,7 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import dispatch
 
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
 from steppe.storage import find_entry
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
@@ -133,11 +133,6 @@ class Transform(Placed):
         return self._writes("_call") or self._writes("_step")
 
     @property
-    def changes_next_root(self) -> bool:
-        """Whether the class overrides ``_post_step_mdp_hooks``."""
-        return self._writes("_post_step_mdp_hooks")
-
-    @property
     def writes_step(self) -> bool:
         """Whether its inverse may exclude rows from a step. A subclass sets a class attribute of this name."""
         return self._writes("_inv_call")
@@ -179,12 +174,6 @@ class Transform(Placed):
             return tensordict
         with self.set_missing_tolerance(True):
             return self._inv_call(tensordict)
-
-    def _post_step_mdp_hooks(
-        self, tensordict: TensorDictBase, tensordict_: TensorDictBase
-    ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Change the data of a step and the root of the next one, after ``step_mdp`` made it; return both."""
-        return tensordict, tensordict_
 
     def _set_seed(self, seed: int | None) -> None:
         """Seed the random numbers of the transform; called by ``set_seed`` of its environment."""
@@ -509,16 +498,11 @@ class Transform(Placed):
         return self._inv_call(tensordict.copy())
 
     def _check_batched_worker_compat(self) -> None:
-        """Check that an environment with this transform works inside a batch.
+        """Check that an environment with this transform works inside a batch. By default, it does.
 
         Raises:
-            NotSupported: the class overrides ``_post_step_mdp_hooks``, but a batch makes its roots itself.
+            NotSupported: it does not.
         """
-        if self.changes_next_root:
-            raise NotSupported(
-                f"{type(self).__name__} changes the root of the next step, which the batch makes itself. Put it around "
-                "the batch: TransformedEnv(SerialEnv(...), transform)."
-            )
 
     def init(self, tensordict: TensorDictBase) -> None:
         """Prepare for data like ``tensordict``. Does nothing by default; TorchRL's trainers call it."""

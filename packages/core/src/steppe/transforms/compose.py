@@ -178,13 +178,6 @@ class Compose(Transform):
         """Whether one of them may exclude rows from a step."""
         return any(transform.writes_step for transform in self)
 
-    def _post_step_mdp_hooks(
-        self, tensordict: TensorDictBase, tensordict_: TensorDictBase
-    ) -> tuple[TensorDictBase, TensorDictBase]:
-        for transform in self:
-            tensordict, tensordict_ = transform._post_step_mdp_hooks(tensordict, tensordict_)
-        return tensordict, tensordict_
-
     def _check_batched_worker_compat(self) -> None:
         for transform in self:
             transform._check_batched_worker_compat()

@@ -172,31 +172,10 @@ class TransformedSteps(EnvBase):
             fresh = self._base.reset(argument, **kwargs)
         return pipeline.outward_reset(views, fresh)
 
-    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        root = super().step_mdp(next_tensordict)
-        for change in self._compiled.after_step_mdp:
-            changed, root = change(next_tensordict, root)
-            if changed is not next_tensordict:
-                for key in set(next_tensordict.keys()).difference(changed.keys()):
-                    next_tensordict.pop(key)
-                for key in changed.keys():
-                    next_tensordict.set(key, changed.get(key))
-        return root
-
-    @property
-    def edits_frames(self) -> bool:  # type: ignore[override]
-        """Whether a transform changes the data of a step when the next root is made."""
-        return bool(self._compiled.after_step_mdp)
-
     @property
     def passed_through_keys(self) -> tuple[Key, ...]:
         """Keys of states that a step copies from the root to ``next``, unless a policy has written them there."""
         return self._compiled.passed_through_keys
-
-    @property
-    def keeps_step_plan(self) -> bool:
-        """Whether the next root follows from the specs: neither a transform nor a subclass changes it."""
-        return type(self).step_mdp is TransformedSteps.step_mdp and not self.edits_frames
 
     def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended, on TensorDicts.

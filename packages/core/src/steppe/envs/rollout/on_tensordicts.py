@@ -104,7 +104,6 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     whole = keep_going and plan.callback is None and plan.storing_device is None
     copied = CopiedFrames(plan.batch_dims, plan.max_steps) if whole and plan.max_steps > 1 else None
     frames: list[TensorDictBase] = []
-    edits = env.edits_frames
     following: TensorDictBase | None
     for step in range(plan.max_steps):
         root = act(root)
@@ -114,8 +113,7 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
         else:
             if plan.break_all and step:
                 _skip_ended(env, root)
-            frame = env.step(root)
-            following = env.step_mdp(frame) if edits else None
+            frame, following = env.step(root), None
         if plan.callback is not None or plan.storing_device is not None:
             frames.append(_stored(frame, plan.storing_device))
         else:

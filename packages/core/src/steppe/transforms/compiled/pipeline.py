@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ArrayEnv, EnvBase, written_by_policy
-from steppe.errors import SpecError
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, every_leaf_key
 from steppe.storage import build_alike, entries, level_at, shallow_copy
 from steppe.transforms.base import Transform
@@ -24,7 +24,7 @@ from steppe.transforms.compiled.transform_hooks import (
     ResetHook,
     StepHook,
 )
-from steppe.transforms.compose import Compose
+from steppe.transforms.compose import Compose, in_order
 from steppe.transforms.transform_keys import Key, names_of
 
 __all__ = ["Pipeline", "leaves"]
@@ -67,6 +67,12 @@ class Pipeline:
 
     def __init__(self, base: EnvBase, transform: Transform) -> None:
         self.base_specs = EnvSpecs.of(base)
+        for part in in_order(transform):
+            if hasattr(part, "_post_step_mdp_hooks"):
+                raise NotSupported(
+                    f"{type(part).__name__} defines _post_step_mdp_hooks, which is never called. Change the data of a "
+                    "step in _step, and the first data of an episode in _reset."
+                )
         parts = list(leaves(transform))
         chain = self.chain = list(links(parts, self.base_specs))
         all_hooks = [link.hooks for link in chain]
@@ -76,7 +82,6 @@ class Pipeline:
         self.base_version = base.specs_version
         self.inverses: list[InverseHook] = []
         self.before_resets: list[BeforeReset] = []
-        self.after_step_mdp = [part._post_step_mdp_hooks for part in parts if part.changes_next_root]
         self.steps: list[tuple[StepHook, int]] = []
         self.resets: list[tuple[ResetHook, int]] = []
         self.instead_of_reset: BeforeReset | None = None
@@ -105,7 +110,6 @@ class Pipeline:
         base_cannot_reset = (
             self.writes_step
             or not same_batch
-            or bool(self.after_step_mdp)
             or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
             # The base takes two round trips itself, and a plain step is cheaper.
             or (

@@ -305,8 +305,6 @@ def no_row_writer_reason(link: Link) -> str | None:
         return f"{name} {hook.needs_tensordicts}."
     if any(parameter.requires_grad for parameter in part.parameters()):
         return f"{name} has parameters, through which gradients may pass."
-    if part.changes_next_root:
-        return f"{name} changes the root of the next step."
     if part.writes_step:
         return f"{name} may exclude rows from a step."
     wraps = hook.rows is not None and hook.rows.wrap is not None
