@@ -16,7 +16,7 @@ from steppe.storage import find_entry
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
 from steppe.transforms.overrides import Overrides
 from steppe.transforms.placed import Placed
-from steppe.transforms.spec_decorators import changed_spec, map_leaves
+from steppe.transforms.spec_decorators import changed_spec
 from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transform_keys import Key, Keys, as_keys, keys_property
 
@@ -48,8 +48,7 @@ class Transform(Placed):
       ``transform_state_spec``: change an unlocked Composite of the environment before this transform and return it.
       ``transform_output_spec`` and ``transform_input_spec`` change several at once. Callers may pass a leaf, the spec
       of one entry, and get a leaf: decorate a method that is written for Composites with ``takes_leaf``, one that is
-      written for leaves with ``apply_to_composite``. A method that returns a leaf for a Composite is called with the
-      leaves of ``in_keys`` instead, or with the only one.
+      written for leaves with ``apply_to_composite`` or ``apply_to_composite_inv``.
 
     ``forward`` and ``inv`` transform data that comes from no environment, such as a batch of a replay buffer.
 
@@ -289,7 +288,14 @@ class Transform(Placed):
                 continue
             method = getattr(self, f"transform_{kind}_spec")
             spec = method(before)
-            packed[name] = spec if isinstance(spec, Composite) else map_leaves(self, kind, before, method)
+            if not isinstance(spec, Composite):
+                decorator = "apply_to_composite" + ("_inv" if kind in INPUT_KINDS else "")
+                raise SpecError(
+                    f"{type(self).__name__}.transform_{kind}_spec received a Composite and returned {spec!r}. Return "
+                    f"the Composite with its entries changed, or decorate the method with {decorator} to receive the "
+                    "spec of each entry that the transform reads."
+                )
+            packed[name] = spec
         return packed
 
     def specs_around(self, **specs: Composite) -> EnvSpecs:

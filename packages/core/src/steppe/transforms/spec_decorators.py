@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from steppe.errors import SpecError
 from steppe.specs import INPUT_KINDS, Composite, Spec
 from steppe.transforms.transform_keys import Key, as_key, names_of
 
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform
 
-__all__ = ["apply_to_composite", "apply_to_composite_inv", "changed_spec", "map_leaves", "takes_leaf"]
+__all__ = ["apply_to_composite", "apply_to_composite_inv", "changed_spec", "takes_leaf"]
 
 _T = TypeVar("_T", bound="Transform")
 
@@ -134,36 +133,6 @@ def changed_spec(transform: Transform, kind: str, spec: Spec, change: Callable[[
         leaf: Spec | None = after.get(key, None)
         if leaf is not None:
             return leaf
-    return spec
-
-
-def map_leaves(transform: Transform, kind: str, spec: Composite, method: Callable[[Spec], Spec]) -> Composite:
-    """Call a ``transform_..._spec`` that is written for leaves with leaves of a Composite that it reads.
-
-    Args:
-        transform: the transform.
-        kind: kind of the spec: ``"observation"``, ``"reward"``, ...
-        spec: the spec before the transform; it is changed in place.
-        method: the method of the transform.
-
-    Returns:
-        ``spec``.
-
-    Raises:
-        SpecError: there are several entries, and the transform has no keys.
-    """
-    keys_there = list(spec.keys(include_nested=True, leaves_only=True))
-    named = transform.in_keys_inv if kind in INPUT_KINDS else transform.in_keys
-    pairs = [pair for pair in _pairs(transform, kind) if pair[0] in keys_there] if named else []
-    if not pairs and len(keys_there) == 1:
-        pairs = [(keys_there[0], keys_there[0])]
-    if not pairs:
-        raise SpecError(
-            f"{type(transform).__name__}.transform_{kind}_spec received a Composite of {keys_there} and returned one "
-            "leaf. Return the Composite with its entries changed, or give the transform in_keys."
-        )
-    keys, out_keys = map(list, zip(*pairs, strict=True))
-    _mapped(transform, lambda _, leaf: method(leaf), spec, keys, out_keys, move=kind in INPUT_KINDS)
     return spec
 
 
