@@ -72,8 +72,6 @@ class Transform(Placed):
     Attributes:
         writes_done: whether it may end an episode or skip a step. The environment is then reset after the transforms
             have run, in a second round trip. Default: whether the class overrides ``_call`` or ``_step``.
-        only_ends: whether a transform that writes done entries never clears one that the environment has set. Then
-            only the rows that the transform ends need the second round trip.
         writes_step: whether the inverse may write a mask ``"_step"`` that excludes rows from a step. Default: whether
             the class overrides ``_inv_call``.
         action_masks: ``{action key: mask key}``, which entry of the root is the mask of which action, for random
@@ -87,7 +85,6 @@ class Transform(Placed):
 
     invertible: bool = False
     enable_inv_on_reset: bool = False
-    only_ends: bool = False
     action_masks: Mapping[NestedKey, NestedKey] = MappingProxyType({})
     #: Whether methods keep no reference to the tensors that they receive. Otherwise they receive copies, because the
     #: memory of rows is written again at the next step.

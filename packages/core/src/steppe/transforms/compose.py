@@ -159,11 +159,6 @@ class Compose(Transform):
         return any(transform.writes_done for transform in self)
 
     @property
-    def only_ends(self) -> bool:  # type: ignore[override]
-        """Whether none of them clears a done entry that the environment has set."""
-        return all(transform.only_ends for transform in self if transform.writes_done)
-
-    @property
     def action_masks(self) -> Mapping[NestedKey, NestedKey]:  # type: ignore[override]
         """The masks that the transforms declare."""
         return {key: mask for transform in self for key, mask in transform.action_masks.items()}

@@ -100,8 +100,6 @@ class StepCounter(PlannedTransform):
         """Whether ``max_steps`` is set."""
         return self.max_steps is not None
 
-    only_ends = True
-
     step_count_keys = _keys_by_level(lambda self: self.step_count_key, "the counts")
     truncated_keys = _keys_by_level(lambda self: self.truncated_key, "the entries that are set after ``max_steps``")
     terminated_keys = _keys_by_level(lambda self: "terminated", "the ``terminated`` entries")

@@ -196,9 +196,7 @@ class TransformedSteps(EnvBase):
         base_next = stepped.get("next")
         done = pipeline.done_entries(base_next)
         following = pipeline.outward(views, base_next)
-        changed = {key: new for key, new in pipeline.done_entries(following).items() if new is not done[key]}
-        if changed and not pipeline.may_end:
-            self._check_ends(done, changed)
+        self._check_ends(done, pipeline.done_entries(following))
         if base_data is not tensordict:
             self.put_next(tensordict, following)
         elif following is not base_next:
@@ -206,43 +204,18 @@ class TransformedSteps(EnvBase):
         root = self.step_mdp(tensordict)
         if self.any_done(root):
             outputs = pipeline.base_outputs(base_root)
-            if changed:
-                outputs = self._reset_the_rest(outputs, done, root)
             fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
             root = merge_reset(root, fresh, self.done_groups, self.requested_masks(root))
         return tensordict, root
 
     @staticmethod
-    def _check_ends(done: dict[Key, torch.Tensor], changed: dict[Key, torch.Tensor]) -> None:
-        for key, value in changed.items():
-            if not torch.equal(done[key].to(value.device), value):
+    def _check_ends(before: dict[Key, torch.Tensor], after: dict[Key, torch.Tensor]) -> None:
+        for key, value in after.items():
+            if value is not before[key] and not torch.equal(before[key].to(value.device), value):
                 raise StateError(
                     "A transform wrote 'done' although its writes_done is False, after the environment had reset the "
                     "rows that it ended. Set writes_done = True in its class."
                 )
-
-    def _reset_the_rest(
-        self, base_root: TensorDictBase, done: dict[Key, torch.Tensor], root: TensorDictBase
-    ) -> TensorDictBase:
-        """Reset the rows that a transform has ended; the base has reset the others itself.
-
-        Args:
-            base_root: the root of the base.
-            done: done entries of the base by key.
-            root: the root behind the transforms, with reset masks.
-        """
-        remaining = False
-        for group in self.done_groups:
-            mask = root.get(group.reset_key, None)
-            if mask is not None:
-                mask = mask & ~done[group.key("done")].to(mask.device)
-                base_root.set(group.reset_key, mask if base_root.device is None else mask.to(base_root.device))
-                remaining = remaining or bool(mask.any())
-        if not remaining:
-            for group in self.done_groups:
-                base_root.pop(group.reset_key, None)
-            return base_root
-        return self._base.reset(base_root, select_reset_only=True)
 
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         pipeline = self._compiled

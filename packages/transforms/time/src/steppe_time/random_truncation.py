@@ -54,7 +54,6 @@ class RandomTruncationTransform(PlannedTransform):
     """
 
     writes_done = True
-    only_ends = True
 
     def __init__(
         self,

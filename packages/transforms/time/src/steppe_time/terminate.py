@@ -31,7 +31,6 @@ class TerminateTransform(PlannedTransform):
     """
 
     writes_done = True
-    only_ends = True
 
     def __init__(self, stop: Callable[[TensorDictBase], Any], *, write_done: bool = True) -> None:
         if not callable(stop):

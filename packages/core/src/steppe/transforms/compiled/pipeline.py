@@ -106,7 +106,6 @@ class Pipeline:
         self.writes_step = transform.writes_step
         same_batch = self.specs.batch_size == self.base_specs.batch_size
         self.by_rows = same_batch and not transform.needs_all_rows
-        self.may_end = transform.writes_done
         base_cannot_reset = (
             self.writes_step
             or not same_batch
@@ -123,7 +122,7 @@ class Pipeline:
         self.passed_through_keys = tuple(
             key for key in dict.fromkeys((*self._passed_by_base, *passed)) if key in states
         )
-        self.two_trips = base_cannot_reset or (transform.writes_done and not transform.only_ends)
+        self.two_trips = base_cannot_reset or transform.writes_done
         known = _outputs(self.base_specs)
         foreign = (known - _leaf_keys(self.base_specs.state)) | (
             _outputs(self.specs) - known - _leaf_keys(self.specs.state)
