@@ -31,7 +31,7 @@ def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | 
     spec = env.env_info_spec
     names, info_names = sorted(spec.keys(), key=str), sorted(info.keys(), key=str)
     if info_names != names:
-        raise _wrong_names(env, info, names)
+        raise _wrong_names(env, info_names, names)
     values = {}
     for name in names:
         leaf = spec[name]
@@ -43,23 +43,16 @@ def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | 
     return values
 
 
-def _wrong_names(env: EnvAttributes, info: Mapping[str, Any], names: list[str]) -> SpecError:
+def _wrong_names(env: EnvAttributes, info_names: list[str], names: list[str]) -> SpecError:
     name = type(env).__name__
     if names:
-        return SpecError(f"env_info of {name} has {names}, as its env_info_spec says, found {sorted(info)}.")
-    declared = []
-    for key, value in info.items():
-        try:
-            example = torch.as_tensor(value, device=CPU)
-            shape = tuple(example.shape[env.batch_dims :])
-            declared.append(f"{key}=Unbounded({shape}, dtype={example.dtype})")
-        except (TypeError, ValueError, RuntimeError):
-            declared.append(f"{key}=Unbounded(...)")
-    key = next(iter(info), "key")
+        return SpecError(f"env_info of {name} has {names}, as its env_info_spec says, found {info_names}.")
+    key = info_names[0]
     return SpecError(
-        f"{name} takes no env_info, and was given {sorted(info)}. Declare it in the __init__ of one environment: "
-        f"self.env_info_spec = Composite({', '.join(declared)}). _reset then finds it at ('env_info', {key!r}) of its "
-        "tensordict, reset_into in its env_info. Options of a library's reset are given as env.reset(options={...})."
+        f"{name} takes no env_info, and was given {info_names}. Declare it in the __init__ of one environment: "
+        f"self.env_info_spec = Composite({key}=Unbounded(shape, dtype=...)). _reset then finds it at "
+        f"('env_info', {key!r}) of its tensordict, reset_into in its env_info. Options of a library's reset are given "
+        "as env.reset(options={...})."
     )
 
 

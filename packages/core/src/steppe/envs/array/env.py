@@ -45,8 +45,8 @@ class ArrayEnv(EnvBase):
       of repeating the value. Write all of it each time. ``seed`` is the seed to reset with, or None to continue with
       the current state of the generator. ``env_info`` is a dict of what the caller passed for this reset, or None.
     * ``step_into(action, out) -> (terminated, truncated)``: act. ``action`` is an int for a single discrete action, an
-      array of the spec's dtype otherwise, and a dict of these for several action keys; do not keep it. ``out`` has the
-      reward too: ``out["reward"][0] = reward``. Return two Python bools, from which the done entries are written.
+      array of the spec's dtype otherwise, and a dict of these for several action keys. ``out`` has the reward
+      too: ``out["reward"][0] = reward``. Return two Python bools, from which the done entries are written.
 
     ``step``, ``reset`` and ``rollout``, batches and collectors then move no tensors per step. If a subclass overrides
     ``_step``, ``_reset`` or a ``read_*`` method, or one of them is assigned to an instance, steps go through that
