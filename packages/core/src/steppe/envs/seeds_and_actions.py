@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from steppe.envs.env_meta import check_takes_one
 from steppe.envs.reset_and_step import ResetAndStep
 from steppe.envs.rollout.random_actions import draw_actions
 from steppe.envs.row_access import full_width
@@ -36,13 +35,9 @@ class SeedsAndActions(ResetAndStep):
             seed: a whole number >= 0, or None to seed from the operating system.
             static_seed: return ``seed`` itself instead of the next one.
 
-        Raises:
-            SpecError: the class defines ``_set_seed`` without a parameter for the seed.
-
         Returns:
             The seed for the next environment, so that one number seeds a whole batch.
         """
-        check_takes_one(type(self), "_set_seed")
         following = None if seed is None else next_seed(seed)
         self.seed_actions(seed)
         self._set_seed(seed)
