@@ -212,18 +212,6 @@ class TestLossyCast(Alone):
             return flags
 
 
-class TestKeptAction(Alone):
-    caught_by = "test_data_fits_the_specs"
-
-    class wrong(ArrayCountingEnv):
-        def __init__(self, **kwargs):
-            super().__init__(action="continuous", **kwargs)
-
-        def step_into(self, action, out):
-            self.last = action
-            return super().step_into(action, out)
-
-
 class TestSeedIgnored(Alone):
     caught_by = "test_two_seeds_give_two_data_sets"
 
