@@ -168,8 +168,6 @@ def test_a_second_thread_that_collects_is_told(kind: Any, gate: Gate) -> None:
         wait_for(gate.reached)
         uses = [lambda: next(collector), lambda: collector.execute(n_episodes=2), lambda: collector.set_seed(1)]
         uses += [collector.state_dict, collector.reset, lambda: collector.seed_policy(1)]
-        if collector.worker_group is None:
-            uses.append(collector.fake_tensordict)
         for use in uses:
             with pytest.raises(StateError, match=r"while its next runs in thread 'stepper'"):
                 use()

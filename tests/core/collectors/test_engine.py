@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -273,6 +274,19 @@ def test_reset_begins_new_episodes() -> None:
         batch = next(collector)
         assert batch["observation"].flatten().tolist() == [0, 1, 2]
         assert batch["collector", "traj_ids"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("make", [partial(CountingEnv, 100), lambda: SerialEnv(2, lambda: CountingEnv(100))])
+def test_a_reset_of_some_rows_is_refused(make: Callable[[], EnvBase]) -> None:
+    """Environments that take any keyword do not make a reset of all rows of it."""
+    with Collector(make, frames_per_batch=4) as collector:
+        next(collector)
+        with pytest.raises(TypeError, match=r"Collector.reset takes no index="):
+            collector.reset(index=[0])
+        with pytest.raises(TypeError, match="positional"):
+            collector.reset([0])  # type: ignore[misc]
+        assert next(collector)["observation"].all(), "nothing was reset"
+        collector.reset(index=None)
 
 
 def test_max_frames_per_traj_truncates() -> None:

@@ -265,6 +265,3 @@ def test_a_state_that_a_request_would_lose_is_refused() -> None:
         pytest.raises(PolicyError, match=r"\('next', 'memory'\).*TensorDictPrimer"),
     ):
         collector.execute(n_episodes=1).result()
-
-
-# -- the data of a batch without a batch ------------------------------------------------------------------------------

@@ -139,6 +139,11 @@ def test_the_function_inside_a_cache_is_searched() -> None:
     cached = functools.lru_cache(functools.wraps(net.forward)(lambda td: net(td)))
 
     assert any(tensor is net.weight for tensor in PolicyContent(cached).tensors.values())
+    holder = Holder()
+    holder.helper = functools.lru_cache(functools.partial(over(net), table=torch.ones(2), scale=2.0))  # type: ignore[attr-defined]
+    content = PolicyContent(holder)
+    assert "helper.table" in content.tensors
+    assert content.changed_since({})["helper.scale"] == 2.0
 
 
 def test_a_tensor_in_two_places_is_one_by_several_names() -> None:

@@ -91,17 +91,14 @@ class BatchMaker:
     # -- batches --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def prepare(self, random: bool) -> Composite | None:
-        """Take the first step of the next batch, unless the layout of such a batch is known, and return the layout.
-
-        Args:
-            random: take random actions.
+    def prepare(self) -> Composite | None:
+        """Let the policy take the first step of the next batch, unless the layout of its batches is known.
 
         Returns:
             The spec of a whole batch; None if its data has no fixed layout.
         """
-        if self._needs_first(random):
-            self._take_first(self._root if self._root is not None else self._begin(), random)
+        if self._needs_first(False):
+            self._take_first(self._root if self._root is not None else self._begin(), False)
         if not isinstance(self._writer, FrameWriter):
             return None
         return make_composite_from_td(self._example(self._writer.td.copy()), unsqueeze_null_shapes=False)

@@ -350,8 +350,14 @@ class Collector(BatchLoop):
 
         Args:
             **kwargs: given to ``env.reset``.
+
+        Raises:
+            TypeError: ``index=`` names rows, as it does in TorchRL.
         """
         self.backend.check_open()
+        # Environments that take any keyword would drop it, and all rows would begin new episodes.
+        if kwargs.pop("index", None) is not None:
+            raise TypeError(f"{type(self).__name__}.reset takes no index=: it begins new episodes in all rows.")
         if self._requests is not None and self.worker_group is None:
             self._requests.forget()
         self.backend.reset(kwargs)

@@ -160,7 +160,7 @@ class LocalBackend(CollectorBackend):
         """
         self._begin_anew_if_used()
         with set_exploration_type(self._collector.exploration_type), self.sole_use:
-            return self.batches.prepare(False)
+            return self.batches.prepare()
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 

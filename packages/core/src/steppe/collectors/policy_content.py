@@ -195,7 +195,8 @@ class PolicyContent:
             self._class(_joined(name, path), type(part))
 
     def _instance(self, name: str, value: object, own: bool) -> None:
-        # An object that answers every name has no wrapped object.
+        # The content of a cached function is named, sent and reported as that of the function itself. An object that
+        # answers every name has no wrapped object.
         wraps = inspect.getattr_static(value, "__wrapped__", None) is not None
         wrapped = getattr(value, "__wrapped__", None) if wraps else None
         attributes = dict(_attributes(value))
