@@ -320,7 +320,7 @@ def test_a_missing_super_init_is_named_by_the_constructor(base):
 @pytest.mark.parametrize(
     "place", [lambda make: make(), lambda make: TransformedEnv(make()), lambda make: SerialEnv(2, make)]
 )
-def test_an_environment_whose_seed_takes_no_argument_works_without(base, place):
+def test_an_environment_may_have_set_seed_without_an_argument(base, place):
     class Pole(base):
         def _set_seed(self):
             pass
