@@ -46,14 +46,14 @@ class RowKernels(Transform):
         return None
 
     @property
-    def has_kernel(self) -> bool:
+    def _has_kernel(self) -> bool:
         """Whether a class overrides ``row_kernel``, and no subclass of it ``_apply_transform``."""
         owner = self._overrides.owner_of("row_kernel")
         return owner is not RowKernels and not self._writes("_apply_transform", owner)
 
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks_in(specs)
-        if hooks.pairs and hooks.rows is None and self.keeps_nothing and not self.writes_done and self.has_kernel:
+        if hooks.pairs and hooks.rows is None and self.keeps_nothing and not self.writes_done and self._has_kernel:
             read, written = zip(*hooks.pairs, strict=True)
             row_by_row = self.key_of_rows() is None
             kernel = EntryKernel(hooks.pairs, self._prepared, row_by_row=row_by_row, by_blocks=self.by_blocks)
