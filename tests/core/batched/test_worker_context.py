@@ -20,7 +20,7 @@ import torch
 from steppe import ParallelEnv, make_env, register_env
 from steppe.errors import PluginBlocked, WorkerError
 from steppe.registry import Registry, use
-from steppe.versions import gym_backend, set_backend, set_gym_backend
+from steppe.versions import gym_backend, set_gym_backend
 from steppe_testing import ArrayCountingEnv
 from tests.limits import CHILD
 
@@ -273,8 +273,3 @@ def test_a_script_without_a_main_guard_beside_its_modules(run_script: Callable[.
 def test_what_a_worker_lacks_is_said_by_its_error() -> None:
     with pytest.raises(WorkerError, match="No module named 'nowhere_at_all'"):
         seen(lambda: __import__("nowhere_at_all"))
-
-
-def test_a_backend_of_another_library_travels_too() -> None:
-    with set_backend("gym", "gymnasium"):
-        assert seen(lambda: gym_backend().__name__) == "gymnasium"

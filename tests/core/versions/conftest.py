@@ -11,10 +11,9 @@ from steppe.versions import backends
 
 
 @pytest.fixture(autouse=True)
-def process_defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test starts without a process default and without families of others, and leaves none behind."""
-    monkeypatch.setattr(backends, "_defaults", {})
-    monkeypatch.setattr(backends, "_families", {"gym": ("gymnasium", "gym")})
+def process_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test starts without a process default, and leaves none behind."""
+    monkeypatch.setattr(backends, "_default", None)
     yield
     monkeypatch.undo()
     for name in [name for name in sys.modules if name.startswith("acme")]:
@@ -42,3 +41,13 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         versions.refresh()
 
     return install
+
+
+@pytest.fixture
+def choices(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Choose between other libraries than gymnasium and gym."""
+
+    def choose_between(*names: str) -> None:
+        monkeypatch.setattr(backends, "GYM_LIBRARIES", names)
+
+    return choose_between

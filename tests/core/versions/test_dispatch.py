@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 
 from steppe.errors import BackendError, IgnoredArgumentWarning, NoImplementation
-from steppe.versions import implement_for, register_backend_family, set_backend
+from steppe.versions import implement_for, set_gym_backend
 
 
 @implement_for("packaging", None, "1.0")
@@ -259,9 +259,9 @@ def test_an_overlapping_range_is_refused_at_declaration():
             return 1
 
 
-def test_a_version_outside_every_row_is_named_with_the_rows(library):
+def test_a_version_outside_every_row_is_named_with_the_rows(library, choices):
     library("acme_gym", "0.12.5")
-    register_backend_family("acme", ("acme_gymnasium", "acme_gym"))
+    choices("acme_gymnasium", "acme_gym")
 
     @implement_for("acme_gym", "0.13", "0.26")
     @implement_for("acme_gym", "0.26")
@@ -291,8 +291,8 @@ def test_a_missing_library_is_named():
     )
 
 
-def test_no_library_of_the_family_installed_is_named():
-    register_backend_family("acme", ("acme_first", "acme_second"))
+def test_it_is_named_if_no_library_of_several_is_installed(choices):
+    choices("acme_first", "acme_second")
 
     @implement_for("acme_first", "2")
     @implement_for("acme_second")
@@ -303,17 +303,17 @@ def test_no_library_of_the_family_installed_is_named():
         fun()
 
     assert str(error.value) == (
-        "fun has no implementation for the family 'acme', of which no library is installed. "
+        "fun has no implementation for acme_first and acme_second, of which none is installed. "
         "Implemented for any acme_second; acme_first>=2."
     )
 
 
 @pytest.fixture
-def two(library):
-    """Two libraries of one family, of which the first is used."""
+def two(library, choices):
+    """The choice is between two libraries, of which the first is used."""
     library("acme_a", "1.0")
     library("acme_b", "5.0")
-    register_backend_family("acme", ("acme_a", "acme_b"))
+    choices("acme_a", "acme_b")
 
 
 @pytest.mark.usefixtures("two")
@@ -331,7 +331,7 @@ def test_the_backend_chooses_between_several_libraries():
         return "b"
 
     assert fun() == "a"
-    with set_backend("acme", "acme_b"):
+    with set_gym_backend("acme_b"):
         assert fun() == "b"
     assert fun() == "a"
 
@@ -343,15 +343,15 @@ def test_rows_for_one_library_ignore_the_backend():
         return "b"
 
     assert fun() == "b"
-    with set_backend("acme", "acme_a"):
+    with set_gym_backend("acme_a"):
         assert fun() == "b"
 
 
-def test_a_backend_without_a_row_is_an_error(library):
+def test_a_backend_without_a_row_is_an_error(library, choices):
     library("acme_a", "1.0")
     library("acme_b", "1.0")
     library("acme_c", "1.0")
-    register_backend_family("acme", ("acme_a", "acme_b", "acme_c"))
+    choices("acme_a", "acme_b", "acme_c")
 
     @implement_for("acme_a")
     @implement_for("acme_b", "0.5")
@@ -359,20 +359,25 @@ def test_a_backend_without_a_row_is_an_error(library):
         return None
 
     with (
-        set_backend("acme", "acme_c"),
+        set_gym_backend("acme_c"),
         pytest.raises(NoImplementation, match=r"for acme_c 1\.0\. Implemented for acme_b>=0\.5; any acme_a\."),
     ):
         fun()
 
 
-def test_libraries_of_no_common_family_cannot_be_told_apart():
+def test_libraries_other_than_gym_cannot_be_told_apart():
     @implement_for("acme_a")
     @implement_for("acme_b")
     def fun():
         return None
 
-    with pytest.raises(BackendError, match="acme_a and acme_b, which are in no common backend family"):
+    with pytest.raises(BackendError) as error:
         fun()
+
+    assert str(error.value) == (
+        "fun is implemented for acme_a and acme_b. A function can have implementations for several libraries only if "
+        "these are gymnasium and gym."
+    )
 
 
 def test_a_library_is_named_by_module_or_by_callable():

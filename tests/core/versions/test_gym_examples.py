@@ -60,14 +60,14 @@ def test_set_holds_for_the_process():
 def test_choosing_imports_no_library():
     code = """
 import sys
-from steppe.versions import backend_name, effective_backends, implement_for, set_gym_backend
+from steppe.versions import effective_backend, gym_backend_name, implement_for, set_gym_backend
 
 @implement_for("gym", "0.26")
 @implement_for("gymnasium", "0.26")
 def fun(): return 1
 
 set_gym_backend("gym").set()
-fun(), effective_backends(), backend_name("gym")
+fun(), effective_backend(), gym_backend_name()
 print(sorted({"gym", "gymnasium", "torch", "numpy"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)

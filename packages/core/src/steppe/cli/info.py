@@ -19,14 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..registry.discovery import installed
-    from ..versions import effective_backends
+    from ..versions import effective_backend
 
     packages = {name: installed(name) for name in _PACKAGES}
+    backend = effective_backend()
     sections: dict[str, dict[str, str]] = {
         "system": {"python": platform.python_version(), "platform": platform.platform(), "cores": _cores()},
         "packages": {name: package.version if package else "not installed" for name, package in packages.items()},
         "plugins": _plugins(),
-        "backends": dict(effective_backends()),
+        "backends": {"gym": backend} if backend else {},
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("STEPPE_")},
     }
     if args.json:

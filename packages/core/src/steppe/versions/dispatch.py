@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from steppe.arguments import ignored_argument
 from steppe.errors import BackendError, NoImplementation
-from steppe.versions import libraries
-from steppe.versions.backends import backend_name, family_of
+from steppe.versions import backends, libraries
 from steppe.versions.ranges import VersionRange
 
 __all__ = ["implement_for"]
@@ -34,8 +33,8 @@ def implement_for(
 
     Definitions of the same name in one scope (module, class, function) are implementations of one function. Each call
     selects one: if all implementations are for one library, by its installed version, whatever the backend; if they are
-    for several libraries of a family, by the backend (``set_gym_backend``) and its version. Versions are ordered as in
-    PEP 440, so a pre-release comes before its release.
+    for gymnasium and gym, by the backend (``set_gym_backend``) and its version. Versions are ordered as in PEP 440, so a
+    pre-release comes before its release.
 
     Declaring the same range again replaces the implementation; several decorators on one definition give it several
     ranges. Functions, methods, class methods and static methods can be decorated, with ``@classmethod`` above or below.
@@ -100,10 +99,8 @@ class _Rows:
         #: The row that runs if no registered row fits.
         self.base: tuple[str, VersionRange] | None = None
         self.dispatcher = _make_dispatcher(self, first)
-        self._chosen: dict[str, Body] = {}
+        self._chosen: dict[str | None, Body] = {}
         self._epoch = libraries.epoch
-        self._single: str | None = None
-        self._family: str | None = None
 
     def add(self, library: str, versions: VersionRange, body: Body) -> None:
         for other, other_versions in self.bodies:
@@ -115,9 +112,8 @@ class _Rows:
                     f"{_requirement(library, versions)} would overlap it. Narrow one of the two."
                 )
         self.bodies[library, versions] = self.latest = body
-        named = {library for library, _ in self.bodies}
-        self._single = library if len(named) == 1 else None
-        self._family = None
+        self._libraries = {library for library, _ in self.bodies}
+        self._single = library if len(self._libraries) == 1 else None
         self._chosen.clear()
 
     def register(self, from_version: str | None = None, to_version: str | None = None) -> Callable[[Body], Body]:
@@ -136,27 +132,20 @@ class _Rows:
         if self._epoch != libraries.epoch:
             self._chosen.clear()
             self._epoch = libraries.epoch
-        library = self._single or self._library_by_backend()
+        library = self._single or backends.effective_backend()
         chosen = self._chosen.get(library)
         if chosen is None:
             chosen = self._chosen[library] = self._search(library)
         return chosen
 
-    def _library_by_backend(self) -> str:
-        if self._family is None:
-            named = {library for library, _ in self.bodies}
-            self._family = family_of(named)
-            if self._family is None:
-                raise BackendError(
-                    f"{self.name} is implemented for {_and(sorted(named))}, which are in no common backend family: "
-                    f"declare one with register_backend_family(...)."
-                )
-        try:
-            return backend_name(self._family)
-        except BackendError:
-            raise self._nothing_for(f"the family {self._family!r}, of which no library is installed") from None
-
-    def _search(self, library: str) -> Body:
+    def _search(self, library: str | None) -> Body:
+        if self._single is None and not self._libraries.issubset(backends.GYM_LIBRARIES):
+            raise BackendError(
+                f"{self.name} is implemented for {_and(sorted(self._libraries))}. A function can have implementations "
+                f"for several libraries only if these are {_and(backends.GYM_LIBRARIES)}."
+            )
+        if library is None:
+            raise self._nothing_for(f"{_and(backends.GYM_LIBRARIES)}, of which none is installed")
         version = libraries.library_version(library)
         if version is None:
             raise self._nothing_for(f"{library}, which is not installed")
@@ -221,5 +210,5 @@ def _requirement(library: str, versions: VersionRange) -> str:
     return f"{library}{versions}" if str(versions) else f"any {library}"
 
 
-def _and(names: list[str]) -> str:
+def _and(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -10,7 +10,7 @@ import pickle
 import sys
 from collections.abc import Callable, Mapping
 
-from steppe.versions.backends import backend_members
+from steppe.versions.backends import GYM_LIBRARIES
 
 __all__ = ["apply_registrations", "registrations"]
 
@@ -25,7 +25,7 @@ def registrations(pickled: Callable[[object], bytes]) -> Registrations:
         pickled: pickles a record by value. Records for which it raises are left out.
     """
     result: Registrations = {}
-    for library in backend_members("gym"):
+    for library in GYM_LIBRARIES:
         records = _registry(library)
         if records is None:
             continue

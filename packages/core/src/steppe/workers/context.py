@@ -16,7 +16,7 @@ import torch
 import steppe
 from steppe.imports import after_import
 from steppe.registry import apply_worker_state, worker_state
-from steppe.versions import apply_backends, apply_registrations, effective_backends, registrations
+from steppe.versions import apply_backend, apply_registrations, effective_backend, registrations
 from steppe.workers.pickling import pickled as by_value
 from steppe.workers.process_settings import ProcessSettings
 
@@ -35,7 +35,7 @@ class Context(TypedDict):
 
     settings: ProcessSettings
     filters: list[tuple[str, bytes]]
-    backends: dict[str, str]
+    gym_backend: str | None
     registrations: dict[str, dict[str, bytes]]
     registry: bytes
 
@@ -48,7 +48,7 @@ def gather() -> Context:
     return {
         "settings": ProcessSettings.now(),
         "filters": filters,
-        "backends": effective_backends(),
+        "gym_backend": effective_backend(),
         "registrations": registrations(by_value),
         "registry": cloudpickle.dumps(worker_state()),
     }
@@ -62,7 +62,7 @@ def apply(context: Context, *, worker: int) -> None:
     random.seed(entropy)
     np.random.seed(entropy)
     torch.default_generator.manual_seed(entropy)
-    apply_backends(context["backends"])
+    apply_backend(context["gym_backend"])
     for library, records in context["registrations"].items():
         after_import(library, partial(apply_registrations, library, records))
     apply_worker_state(cloudpickle.loads(context["registry"]), worker=worker)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from steppe.versions import backend_name, gym_backend
+from steppe.versions import gym_backend, gym_backend_name
 
 __all__ = ["available_names", "known_names", "provider_of", "register_provider", "renamed"]
 
@@ -47,7 +47,7 @@ _VERSION = re.compile(r"^(?P<base>.+)-v(?P<version>\d+)$")
 
 def available_names() -> list[str]:
     """Return the ids of the current backend and of the installed packages that extend it, sorted."""
-    if backend_name("gym") == "gymnasium":
+    if gym_backend_name() == "gymnasium":
         for provider in PROVIDERS:
             register_provider(provider)
     return sorted(known_names(gym_backend()))
