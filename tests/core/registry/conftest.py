@@ -7,19 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from steppe.registry import Registry, use
-from steppe.registry.known import Known, Provider
+from steppe.registry.known import Known
 
 TABLE = Known(
     names={
         "env": {
-            "gym": Provider("steppe-gym", "gym"),
-            "vmas": Provider("steppe-vmas", "vmas"),
+            "gym": "steppe-gym",
+            "vmas": "steppe-vmas",
         },
-        "env class": {"Den": Provider("steppe-den", "den")},
-        "transform": {"Resize": Provider("steppe-vision", "vision")},
-        "collector": {"Herd": Provider("steppe-herd", "herd")},
-        "logger": {"StoneLogger": Provider("steppe-quarry", "quarry")},
-        "command": {"film": Provider("steppe-film", "film")},
+        "env class": {"Den": "steppe-den"},
+        "transform": {"Resize": "steppe-vision"},
+        "collector": {"Herd": "steppe-herd"},
+        "logger": {"StoneLogger": "steppe-quarry"},
+        "command": {"film": "steppe-film"},
     },
     alternatives={"steppe-gym": ("gymnasium", "gym")},
 )

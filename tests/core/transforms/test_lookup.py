@@ -64,10 +64,9 @@ def test_a_name_that_left_the_core_is_found_in_steppe(name):
 @pytest.mark.parametrize("module", ["steppe", "steppe.transforms"])
 @pytest.mark.parametrize("name", MOVED)
 def test_a_name_that_left_the_core_says_what_to_install(name, module):
-    family = FIRST_PARTY.of("transform")[name].extra
-    text = (
-        rf"No installed package has the transform '{name}'\. It is in steppe-{family}: pip install 'steppe\[{family}\]'"
-    )
+    package = FIRST_PARTY.of("transform")[name]
+    extra = package.removeprefix("steppe-")
+    text = rf"No installed package has the transform '{name}'\. It is in {package}: pip install 'steppe\[{extra}\]'"
 
     with use(Registry(path=[])), pytest.raises(TransformNotFound, match=text):
         exec(f"from {module} import {name}")

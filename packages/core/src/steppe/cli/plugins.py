@@ -59,15 +59,17 @@ def _loaded(record: PluginRecord, libraries: dict[str, LibraryInfo | None]) -> P
 
 
 def _not_installed(registry: Registry) -> list[dict[str, str]]:
+    from ..registry.known import install
+
     return [
         {
             "kind": kind,
             "name": name,
-            "dist": provider.package,
+            "dist": package,
             "state": "not installed",
-            "problem": f"pip install 'steppe[{provider.extra}]'",
+            "problem": install(package),
         }
-        for kind, name, provider in registry.not_installed()
+        for kind, name, package in registry.not_installed()
     ]
 
 

@@ -1,25 +1,13 @@
-"""The names that first-party packages provide, and how to install each package."""
+"""The names that first-party packages provide, installed or not: ``known.json``, which ``nox -s sync`` writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
 
-from . import _known_table
 from .records import Kind
-
-
-class Provider(NamedTuple):
-    """A first-party package.
-
-    Attributes:
-        package: its distribution, such as ``"steppe-vision"``.
-        extra: the extra of steppe that installs it, such as ``"vision"``.
-    """
-
-    package: str
-    extra: str
 
 
 @dataclass(frozen=True)
@@ -27,30 +15,23 @@ class Known:
     """A table of known names.
 
     Attributes:
-        names: packages by kind of plugin and name.
+        names: distributions by kind of plugin and name.
         alternatives: by distribution, the extras of which one is needed, the preferred one first. Some build tools sort
             requirements, so the metadata may have them in another order.
     """
 
-    names: Mapping[Kind, Mapping[str, Provider]] = field(default_factory=dict)
-    alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: Mapping[Kind, Mapping[str, str]] = field(default_factory=dict)
+    alternatives: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def of(self, kind: Kind) -> Mapping[str, Provider]:
-        """The known names of a kind of plugin."""
+    def of(self, kind: Kind) -> Mapping[str, str]:
+        """The known names of a kind of plugin, and the distribution of each."""
         return self.names.get(kind, {})
 
 
-_KINDS: dict[Kind, dict[str, tuple[str, str]]] = {
-    "env": _known_table.NAMESPACES,
-    "env class": _known_table.ENV_CLASSES,
-    "transform": _known_table.TRANSFORMS,
-    "collector": _known_table.COLLECTORS,
-    "logger": _known_table.LOGGERS,
-    "command": _known_table.COMMANDS,
-}
+def install(package: str) -> str:
+    """Return the command that installs a first-party package: each is an extra of steppe without its prefix."""
+    return f"pip install 'steppe[{package.removeprefix('steppe-')}]'"
 
-FIRST_PARTY = Known(
-    names={kind: {name: Provider(*value) for name, value in table.items()} for kind, table in _KINDS.items()},
-    alternatives=_known_table.ALTERNATIVES,
-)
+
+FIRST_PARTY = Known(**json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8")))
 """The table of the packages that are developed together with steppe."""

@@ -95,17 +95,17 @@ class Registry:
         registered = self.registrations.namespaces()
         return {name: name in registered or states.get(name) in ("available", "loaded") for name in names}
 
-    def not_installed(self) -> list[tuple[Kind, str, known.Provider]]:
-        """Return the known names that no installed package provides."""
+    def not_installed(self) -> list[tuple[Kind, str, str]]:
+        """Return the known names that no installed package provides: their kinds, the names and their packages."""
         installed = self.providers.found()
         return [
-            (kind, name, provider)
+            (kind, name, package)
             for kind in GROUPS.values()
-            for name, provider in sorted(self._table.of(kind).items())
+            for name, package in self._table.of(kind).items()
             if name not in installed[kind]
         ]
 
-    def known_provider(self, kind: Kind, name: str) -> known.Provider | None:
+    def known_package(self, kind: Kind, name: str) -> str | None:
         """Return the first-party package that has a name, installed or not; None for unknown names."""
         return self._table.of(kind).get(name)
 
@@ -133,11 +133,10 @@ class Registry:
         if record is not None:
             return record
         asked, installed = str(env_id), self.namespaces()
-        if provider := self.known_provider("env", name):
+        if package := self.known_package("env", name):
             raise PluginNotFound(
                 f"No installed plugin provides '{name}:' (asked for {asked!r}). It is in the package "
-                f"{provider.package}: pip install 'steppe[{provider.extra}]'. "
-                f"Installed namespaces: {listed(installed)}."
+                f"{package}: {known.install(package)}. Installed namespaces: {listed(installed)}."
             )
         # Packages that are not installed are only suggested if the names are very similar.
         close = suggestion(name, installed) or suggestion(name, [*installed, *self._table.of("env")], cutoff=0.75)
@@ -295,14 +294,13 @@ class Registry:
             PluginBlocked: its package is hidden.
             PluginError: its package cannot be used.
         """
-        known = [*self.providers.found()[kind], *self._table.of(kind)]
         module = module or ("steppe.envs" if kind == "env class" else f"steppe.{kind}s")
         unknown = f"module {module!r} has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(unknown)
         record = self._find(kind, name)
         if record is None:
-            close = suggestion(name, [*core, *known])
+            close = suggestion(name, [*core, *self.providers.found()[kind], *self._table.of(kind)])
             raise AttributeError(f"{unknown}. Did you mean {close!r}?" if close else unknown)
         value = self.plugins.load(record)
         if not isinstance(value, type):
@@ -338,13 +336,12 @@ class Registry:
     def _find(self, kind: Kind, name: str) -> PluginRecord | None:
         """Return the plugin that provides a name; None if no known package does."""
         record = self.providers.sole(kind, name)
-        if record is None and (provider := self.known_provider(kind, name)):
+        if record is None and (package := self.known_package(kind, name)):
             # These groups have agents, actors and readers of infos too.
             noun = "class" if kind in ("collector", "env class") else kind
             error = _NOT_INSTALLED.get(kind, ClassNotFound)
             raise error(
-                f"No installed package has the {noun} {name!r}. It is in {provider.package}: "
-                f"pip install 'steppe[{provider.extra}]'."
+                f"No installed package has the {noun} {name!r}. It is in {package}: {known.install(package)}."
             )
         return record
 

@@ -81,8 +81,7 @@ class Providers:
 
     def conflict_text(self, kind: Kind, name: str, providers: list[PluginRecord]) -> str:
         """Return the text of a PluginConflict."""
-        table = self._table.of(kind)
-        first = table[name].package if name in table else ""
+        first = self._table.of(kind).get(name)
         ordered = sorted(providers, key=lambda record: (record.dist != first, record.dist))
         count = {2: "Two", 3: "Three", 4: "Four"}.get(len(ordered), str(len(ordered)))
         what = f"'{name}:'" if kind == "env" else f"the {kind} {name!r}"

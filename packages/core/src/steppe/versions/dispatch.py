@@ -33,8 +33,8 @@ def implement_for(
 
     Definitions of the same name in one scope (module, class, function) are implementations of one function. Each call
     selects one: if all implementations are for one library, by its installed version, whatever the backend; if they are
-    for gymnasium and gym, by the backend (``set_gym_backend``) and its version. Versions are ordered as in PEP 440, so a
-    pre-release comes before its release.
+    for gymnasium and gym, by the backend (``set_gym_backend``) and its version. Versions are ordered as in PEP 440, so
+    a pre-release comes before its release.
 
     Declaring the same range again replaces the implementation; several decorators on one definition give it several
     ranges. Functions, methods, class methods and static methods can be decorated, with ``@classmethod`` above or below.

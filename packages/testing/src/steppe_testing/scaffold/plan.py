@@ -112,10 +112,10 @@ def _namespace(name: str) -> str:
 
 
 def _check_namespace(namespace: str, name: str) -> None:
-    taken = current().known_provider("env", namespace)
+    taken = current().known_package("env", namespace)
     if taken is not None:
         raise UsageError(
-            f"'{namespace}:' is the namespace of {taken.package}, and with both installed neither would be found: "
+            f"'{namespace}:' is the namespace of {taken}, and with both installed neither would be found: "
             f"choose another name, such as my-{name}"
         )
 
@@ -151,10 +151,10 @@ def _check_transform(name: str) -> None:
         raise UsageError(f"--transform {name!r} is not the name of a public class: write --transform GridOneHot")
     if name in _core_transforms():
         raise UsageError(f"{name!r} is a transform of the core, which takes precedence: choose another name")
-    taken = current().known_provider("transform", name)
+    taken = current().known_package("transform", name)
     if taken is not None:
         raise UsageError(
-            f"{name!r} is a transform of {taken.package}, and with both installed neither would be found: choose "
+            f"{name!r} is a transform of {taken}, and with both installed neither would be found: choose "
             "another name"
         )
 
