@@ -47,6 +47,7 @@ _TRANSFORMS = re.compile(
     re.DOTALL,
 )
 
+
 def extras(found: list[Package]) -> str:
     """The body of the core's ``[project.optional-dependencies]``."""
     lines = []

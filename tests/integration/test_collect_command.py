@@ -53,7 +53,7 @@ def impatient(observation):
 
         def interrupted(dataset):
             os.killpg(0, signal.SIGINT)
-            finish(dataset)
+            return finish(dataset)
 
         Dataset.finish = interrupted
         os.killpg(0, signal.SIGINT)

@@ -9,9 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from ..errors import ActionError, ClosedError, PolicyError, SteppeError, WorkerError
 from .output import UsageError, natural, one_line, positive
@@ -48,16 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the contents of DIR")
     parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
     parser.add_argument("--max-steps", type=positive, metavar="M", help="truncate episodes after M steps")
-    parser.add_argument(
-        "--async",
-        dest="in_background",
-        action="store_true",
-        help="collect in a process of its own, while the last batch is written",
-    )
-    parser.add_argument(
-        "--split-trajs", action="store_true", help="write trajectories, padded to the longest, with a mask"
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the return of each episode")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,8 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
     factory = env_factory(args.id)
     _check_folder(args.out, overwrite=args.overwrite)
-    if args.plot is not None:
-        _check_plot(args.plot)
     policy = import_policy(args.policy) if args.policy else None
     return _collect(args, factory, policy)
 
@@ -77,7 +64,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
     import_tensordict()
     import torch
 
-    from .collect_report import Report
+    from .collect_report import episode_keys, print_report
     from .dataset import Dataset
 
     torch.manual_seed(args.seed)
@@ -93,14 +80,12 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         if policy is not None:
             policy = checked_policy(policy, env, args.policy)
             torch.manual_seed(args.seed)
-        dataset = Dataset(args.out, rows=steps, split=args.split_trajs)
-        report = Report(env)
-        if args.in_background:
-            env.close()  # the worker process makes its own environment
+        keys = episode_keys(env)
+        dataset = Dataset(args.out, rows=steps)
         started = time.perf_counter()
         try:
-            for batch in _batches(args, factory if args.in_background else env, policy, steps, num_envs):
-                report.add(dataset.write(batch))
+            for batch in _batches(env, policy, steps, seed=args.seed):
+                dataset.write(batch)
         except KeyboardInterrupt as error:
             failure = error
         except Exception as error:
@@ -111,16 +96,14 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         if not dataset.frames:
             raise KeyboardInterrupt
         with _uninterrupted():
-            dataset.finish()
+            data = dataset.finish()
     finally:
         if dataset is not None:
             dataset.discard()
         if not env.is_closed:  # the collector may have closed it
             env.close()
-    report.print(args.id, frames=dataset.frames, seconds=seconds, out=args.out)
-    if args.plot is not None:
-        report.plot(args.plot, title=args.id)
-    return _status(failure, kept=dataset.frames)
+    print_report(args.id, data, keys, seconds=seconds, out=args.out)
+    return _status(failure, kept=data.numel())
 
 
 @contextmanager
@@ -148,7 +131,7 @@ def _status(failure: BaseException | None, *, kept: int) -> int:
 
 def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
     try:
-        return counted_env(factory, args.num_envs, args.num_processes, args.max_steps)
+        return _counted_env(args, factory)
     except Exception as error:
         cause: Exception = error
         if isinstance(error, WorkerError):
@@ -162,17 +145,17 @@ def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
         raise UsageError(f"{args.id!r} cannot be made: {type(cause).__name__}: {one_line(cause)}") from error
 
 
-def counted_env(factory: EnvFactory, num_envs: int, num_processes: int | None, max_steps: int | None) -> EnvBase:
+def _counted_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
     """Make a batch of environments with a StepCounter and a RewardSum."""
     import steppe
 
     batch: EnvBase | None = None
     try:
-        if num_envs == 1 and num_processes is None:
+        if args.num_envs == 1 and args.num_processes is None:
             batch = steppe.SerialEnv(1, factory)
         else:
-            batch = steppe.ParallelEnv(num_envs, factory, num_processes=num_processes)
-        counter = steppe.StepCounter(max_steps=max_steps)
+            batch = steppe.ParallelEnv(args.num_envs, factory, num_processes=args.num_processes)
+        counter = steppe.StepCounter(max_steps=args.max_steps)
         env = steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
         _ = env.action_keys  # starts the workers, which raise their errors here
         return env
@@ -182,25 +165,20 @@ def counted_env(factory: EnvFactory, num_envs: int, num_processes: int | None, m
         raise
 
 
-def _batches(
-    args: argparse.Namespace, source: EnvBase | EnvFactory, policy: Act | None, steps: int, num_envs: int
-) -> Iterator[TensorDictBase]:
-    """Yield batches of an environment, or of one that a factory makes in a process of its own."""
+def _batches(env: EnvBase, policy: Act | None, steps: int, *, seed: int) -> Iterator[TensorDictBase]:
+    """Yield batches ``[n, t]`` of at least so many steps of an environment."""
     import steppe
 
+    num_envs = env.numel()
     most = max(_ROWS_PER_BATCH, _FRAMES_PER_BATCH // num_envs)
     batches = -(-steps // most)
     rows = -(-steps // batches)  # batches of equal size, so that hardly any step is collected beyond --frames
-    make, made = cast(Any, steppe.Collector), cast(Any, source)
-    if args.in_background:
-        make = steppe.aSyncDataCollector
-        made = partial(counted_env, made, args.num_envs, args.num_processes, args.max_steps)
-    collector = make(
-        made,
+    collector = steppe.Collector(
+        env,
         policy,
         frames_per_batch=rows * num_envs,
         total_frames=rows * num_envs * batches,
-        seed=args.seed,
+        seed=seed,
         progress_bar=sys.stderr.isatty(),
     )
     try:
@@ -208,17 +186,6 @@ def _batches(
     finally:
         with suppress(ClosedError):  # an interrupted batch closes the collector
             collector.shutdown()
-
-
-def _check_plot(file: Path) -> None:
-    from importlib.util import find_spec
-
-    if file.suffix.lower() != ".png":
-        raise UsageError(f"--plot {str(file)!r}: the name of a picture ends in .png")
-    if not file.absolute().parent.is_dir():
-        raise UsageError(f"--plot {str(file)!r}: there is no such folder")
-    if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib: pip install matplotlib")
 
 
 def _check_folder(out: Path, *, overwrite: bool) -> None:

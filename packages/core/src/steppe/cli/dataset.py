@@ -25,15 +25,14 @@ class Dataset:
     Args:
         out: the folder to write.
         rows: length of the time dimension.
-        split: whether to write trajectories ``[trajectories, longest]`` with a mask instead.
 
     Raises:
         UsageError: the folder cannot be made, or the disk has no room for so many rows.
     """
 
-    def __init__(self, out: Path, *, rows: int, split: bool = False) -> None:
+    def __init__(self, out: Path, *, rows: int) -> None:
         self._out = out.absolute()
-        self._rows, self._split = rows, split
+        self._rows = rows
         self._done = 0
         self._store: TensorDictBase | None = None
         self._kept: list[TensorDictBase] = []
@@ -44,8 +43,8 @@ class Dataset:
         except OSError as error:
             raise UsageError(f"--out {str(out)!r} cannot be written: {error}") from error
 
-    def write(self, batch: TensorDictBase) -> TensorDictBase:
-        """Append a batch ``[*B, t]``; returns the part that was written, ``[n, t]``: at most ``rows`` in total."""
+    def write(self, batch: TensorDictBase) -> None:
+        """Append a batch ``[*B, t]``, or the part of it that makes ``rows`` in total."""
         if batch.ndim > 2:
             batch = batch.flatten(0, batch.ndim - 2)
         taken = batch[:, : self._rows - self._done]
@@ -59,7 +58,6 @@ class Dataset:
             self._kept.append(taken.clone())
         self._done = end
         self.frames = self._done * taken.shape[0]
-        return taken
 
     def _check_room(self, batch: TensorDictBase) -> None:
         """Raise UsageError if the disk is too small: sparse files would be made, and fail when they are filled."""
@@ -73,8 +71,8 @@ class Dataset:
                 "are free there: collect fewer --frames, or write to another disk"
             )
 
-    def finish(self) -> None:
-        """Cut the data to the rows that were written, and move the folder to `out`."""
+    def finish(self) -> TensorDictBase:
+        """Cut the data to the rows that were written, and move the folder to `out`; returns the data there."""
         source = self._work / "data"
         if self._store is None:
             cat_tds(self._kept, 1).memmap(prefix=source)
@@ -82,14 +80,11 @@ class Dataset:
             source = self._work / "cut"
             _room(self._store, self._done, source)[:, :] = self._store[:, : self._done]
         self._store = None
-        if self._split:
-            from ..collectors import split_trajectories
-
-            source, rows = self._work / "split", source
-            split_trajectories(TensorDict.load_memmap(rows), prefix="collector").memmap(prefix=source)
         if self._out.exists():
             self._out.rename(self._work / "before")
         os.replace(source, self._out)
+        data: TensorDictBase = TensorDict.load_memmap(self._out)
+        return data
 
     def discard(self) -> None:
         """Remove temporary files; a folder that `finish` has moved to `out` stays."""

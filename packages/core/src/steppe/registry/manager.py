@@ -340,9 +340,7 @@ class Registry:
             # These groups have agents, actors and readers of infos too.
             noun = "class" if kind in ("collector", "env class") else kind
             error = _NOT_INSTALLED.get(kind, ClassNotFound)
-            raise error(
-                f"No installed package has the {noun} {name!r}. It is in {package}: {known.install(package)}."
-            )
+            raise error(f"No installed package has the {noun} {name!r}. It is in {package}: {known.install(package)}.")
         return record
 
     def _with_state(self, record: PluginRecord, providers: list[PluginRecord]) -> PluginRecord:

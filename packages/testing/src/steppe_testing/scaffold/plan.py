@@ -154,8 +154,7 @@ def _check_transform(name: str) -> None:
     taken = current().known_package("transform", name)
     if taken is not None:
         raise UsageError(
-            f"{name!r} is a transform of {taken}, and with both installed neither would be found: choose "
-            "another name"
+            f"{name!r} is a transform of {taken}, and with both installed neither would be found: choose another name"
         )
 
 
