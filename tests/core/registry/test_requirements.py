@@ -50,8 +50,15 @@ def test_an_alternative_without_an_extra_is_installed_by_name():
 
 def test_a_self_reference_may_go_over_another_extra():
     lines = ["acme_sim[all]; extra == 'any-of'", "acme-sim[one]; extra == 'all'", "c; extra == 'one'"]
-    _, choices = split("acme-sim", lines, extras=[])
+    _, choices = split("acme-sim", lines, extras=["all", "any-of", "one"])
     assert choices == (Alternative("acme-sim[all]", ("c",)),)
+
+
+def test_alternatives_come_in_the_order_of_any_of():
+    lines = ["acme-sim[two]; extra == 'any-of'", "acme-sim[one]; extra == 'any-of'"]
+    lines += ["a; extra == 'one'", "b; extra == 'two'"]
+    _, choices = split("acme-sim", lines, extras=["any-of", "one", "two"])
+    assert choices == (Alternative("acme-sim[two]", ("b",)), Alternative("acme-sim[one]", ("a",)))
 
 
 def test_what_is_installed_in_range_passes():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import pluggy
@@ -28,8 +26,6 @@ class Callers:
         self._steppe_version: Final = steppe_version
         self._manager: Final = pluggy.PluginManager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
-        if tracing():
-            _Trace(self._manager)
 
     def add(self, record: PluginRecord, plugin: object) -> None:
         """Register an imported plugin; a plugin with two namespaces is registered once.
@@ -54,7 +50,11 @@ class Callers:
     def call(self, plugin: object, hook: str, /, **kwargs: object) -> Any:
         """Call a hook of one plugin; returns None if the plugin does not implement it."""
         others = [other for other in self._manager.get_plugins() if other is not plugin]
-        return self._manager.subset_hook_caller(hook, others)(**kwargs)
+        caller = self._manager.subset_hook_caller(hook, others)
+        if tracing() and caller.get_hookimpls():
+            arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+            trace(f"{hook}({arguments}) of {self._manager.get_name(plugin)}")
+        return caller(**kwargs)
 
     def _check(self, record: PluginRecord, plugin: object) -> set[str]:
         specs = self._specs()
@@ -105,29 +105,3 @@ def tracing() -> bool:
 
 def trace(text: str) -> None:
     print(f"steppe: {text}", file=sys.stderr, flush=True)
-
-
-class _Trace:
-    """Prints each hook call when it starts, and its result or exception."""
-
-    def __init__(self, manager: pluggy.PluginManager) -> None:
-        self._starts: list[float] = []
-        manager.add_hookcall_monitoring(self._before, self._after)
-
-    def _before(self, hook: str, implementations: Sequence[pluggy.HookImpl], kwargs: Mapping[str, object]) -> None:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
-        owners = ", ".join(each.plugin_name for each in implementations) or "nobody"
-        trace(f"{hook}({arguments}) of {owners}")
-        self._starts.append(time.perf_counter())
-
-    def _after(
-        self,
-        outcome: pluggy.Result[object],
-        hook: str,
-        implementations: Sequence[pluggy.HookImpl],
-        kwargs: Mapping[str, object],
-    ) -> None:
-        spent = time.perf_counter() - self._starts.pop()
-        error = outcome.exception
-        result = f"raised {type(error).__name__}: {error}" if error else f"gave {type(outcome.get_result()).__name__}"
-        trace(f"{hook} {result} ({spent * 1e3:.1f} ms)")

@@ -70,19 +70,12 @@ class Registry:
 
     def found(self) -> list[PluginRecord]:
         """Return every plugin, by kind and name, without its state. Imports none."""
-        return [record for record, _ in self._found()]
+        by_name = (providers for kind in self.providers.found().values() for _, providers in sorted(kind.items()))
+        return [record for providers in by_name for record in providers]
 
     def records(self) -> list[PluginRecord]:
         """Return every plugin with its state and problem, by kind and name. Imports none."""
-        return [self._with_state(record, providers) for record, providers in self._found()]
-
-    def _found(self) -> Iterator[tuple[PluginRecord, list[PluginRecord]]]:
-        """Yield every plugin, and the list of all plugins with its name."""
-        providers_by_name = self.providers.found()
-        for kind in providers_by_name:
-            for _, providers in sorted(providers_by_name[kind].items()):
-                for record in providers:
-                    yield record, providers
+        return [self._with_state(record) for record in self.found()]
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that ids can start with: installed and not hidden, or registered."""
@@ -343,7 +336,8 @@ class Registry:
             raise error(f"No installed package has the {noun} {name!r}. It is in {package}: {known.install(package)}.")
         return record
 
-    def _with_state(self, record: PluginRecord, providers: list[PluginRecord]) -> PluginRecord:
+    def _with_state(self, record: PluginRecord) -> PluginRecord:
+        providers = self.providers.found()[record.kind][record.name]
         state: State = "available"
         problem = ""
         if self.providers.hidden_by(record):

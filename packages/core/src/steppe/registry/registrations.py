@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from ..errors import EnvNotFound
 from .ids import EnvId
@@ -20,36 +18,33 @@ class Registration:
 
     Attributes:
         make: makes the environment.
-        names: the names in the namespace; None accepts any name.
-        takes_name: whether `make` takes the name after the colon: True for a namespace, False for a whole id.
+        names: the names in the namespace; None accepts any name, and is that of a whole id.
     """
 
     make: EnvMaker
-    names: tuple[str, ...] | None
-    takes_name: bool
+    names: tuple[str, ...] | None = None
 
 
 class Registrations:
-    """The registrations of this process, by namespace or whole id. Safe to use from several threads."""
+    """The registrations of this process, by namespace or whole id.
+
+    Safe to use from several threads, because reading, updating and copying a dict are atomic.
+    """
 
     def __init__(self) -> None:
-        self._lock: Final = threading.RLock()
         self._by_name: dict[str, Registration] = {}
 
     def add(self, name: str, make: EnvMaker, *, names: Iterable[str] | None) -> None:
         """Register a namespace or a whole id; an earlier registration is replaced."""
-        listed = None if names is None else tuple(names)
-        self.update({name: Registration(make, listed, takes_name=":" not in name)})
+        self.update({name: Registration(make, None if names is None else tuple(names))})
 
     def update(self, registered: Mapping[str, Registration]) -> None:
         """Add registrations of another process."""
-        with self._lock:
-            self._by_name.update(registered)
+        self._by_name.update(registered)
 
     def all(self) -> dict[str, Registration]:
         """Return the registrations by namespace or id."""
-        with self._lock:
-            return dict(self._by_name)
+        return dict(self._by_name)
 
     def namespaces(self) -> set[str]:
         """Return the namespaces of all registrations."""
@@ -68,12 +63,11 @@ class Registrations:
         Raises:
             EnvNotFound: its namespace is registered without this name.
         """
-        with self._lock:
-            registration = self._by_name.get(str(env_id)) or self._by_name.get(env_id.namespace)
+        whole, registration = self._by_name.get(str(env_id)), self._by_name.get(env_id.namespace)
+        if whole is not None:
+            return whole.make
         if registration is None:
             return None
-        if not registration.takes_name:
-            return registration.make
         if registration.names is not None and env_id.name not in registration.names:
             hint = did_you_mean(env_id.name, registration.names)
             raise EnvNotFound(

@@ -40,7 +40,7 @@ def split(
         dist: name of the distribution.
         lines: its ``Requires-Dist``.
         extras: its ``Provides-Extra``.
-        preferred: extras in the order in which to suggest them; others follow in metadata order.
+        preferred: extras in the order in which to suggest them; others follow in the order of ``any-of``.
 
     Raises:
         InvalidRequirement: a line cannot be parsed.
@@ -49,41 +49,31 @@ def split(
     needed = [requirement for requirement in parsed if _active(requirement, "")]
     optional = [requirement for requirement in parsed if not _active(requirement, "")]
 
-    def of_extra(name: str, seen: frozenset[str] = frozenset()) -> list[Requirement]:
-        requirements = []
+    def of_extra(extra: str, seen: frozenset[str] = frozenset()) -> list[str]:
+        texts = []
         for requirement in optional:
-            if not _active(requirement, name):
+            if not _active(requirement, extra):
                 continue
             if canonical(requirement.name) != canonical(dist):
-                requirements.append(requirement)
+                texts.append(requirement_text(requirement))
             else:
-                requirements += [
-                    deep for extra in requirement.extras - seen for deep in of_extra(extra, seen | {name, extra})
-                ]
-        return requirements
+                for other in sorted(requirement.extras - seen):
+                    texts += of_extra(other, seen | {extra, other})
+        return texts
 
-    choices: list[Alternative] = []
-    flat: dict[str, Requirement] = {}
-    for requirement in optional:
-        if not _active(requirement, ANY_OF):
-            continue
-        if canonical(requirement.name) == canonical(dist):
-            held = [deep for extra in sorted(requirement.extras) for deep in of_extra(extra)]
-            choices.append(
-                Alternative(f"{dist}[{','.join(sorted(requirement.extras))}]", tuple(map(requirement_text, held)))
-            )
-        else:
-            flat[requirement_text(requirement)] = requirement
+    any_of = of_extra(ANY_OF)
+    choices: dict[tuple[str, ...], str] = {}
     for extra in extras:
-        texts = tuple(map(requirement_text, of_extra(extra)))
-        if canonical(extra) != ANY_OF and texts and all(text in flat for text in texts):
-            choices.append(Alternative(f"{dist}[{extra}]", texts))
-    grouped = {text for choice in choices for text in choice.requires}
-    choices += [Alternative(text, (text,)) for text in flat if text not in grouped]
+        texts = tuple(of_extra(extra))
+        if canonical(extra) != ANY_OF and texts and set(texts).issubset(any_of):
+            choices.setdefault(texts, f"{dist}[{extra}]")
+    grouped = {text for texts in choices for text in texts}
+    choices.update({(text,): text for text in any_of if text not in grouped})
 
     order = {f"{dist}[{extra}]": rank for rank, extra in enumerate(preferred)}
-    choices.sort(key=lambda choice: order.get(choice.install, len(order)))
-    return tuple(map(requirement_text, needed)), tuple(choices)
+    alternatives = [Alternative(install, texts) for texts, install in choices.items()]
+    alternatives.sort(key=lambda one: (order.get(one.install, len(order)), any_of.index(one.requires[0])))
+    return tuple(map(requirement_text, needed)), tuple(alternatives)
 
 
 def check(record: PluginRecord, *, installed: Callable[[str], Installed | None], steppe_version: str | None) -> None:

@@ -50,7 +50,7 @@ def _restored(name: str, payload: bytes | None, cause: str) -> Registration:
 
         restored: Registration = cloudpickle.loads(payload)
         return restored
-    return Registration(_Refusal(name, cause), None, takes_name=False)
+    return Registration(_Refusal(name, cause))
 
 
 class _Refusal:
@@ -61,5 +61,5 @@ class _Refusal:
             f"{name!r} was registered in the parent process with a function that cannot be sent to a worker: {cause}."
         )
 
-    def __call__(self, **kwargs: object) -> NoReturn:
+    def __call__(self, *name: str, **kwargs: object) -> NoReturn:
         raise StateError(self._text)
