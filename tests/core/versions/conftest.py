@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from steppe import versions
-from steppe.versions import backends
+from steppe.versions import backends, libraries
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,6 @@ def process_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()
     for name in [name for name in sys.modules if name.startswith("acme")]:
         del sys.modules[name]
-    versions.refresh()
 
 
 @pytest.fixture
@@ -38,7 +37,8 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
             info.mkdir()
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n")
             (info / "top_level.txt").write_text(f"{name}\n")
-        versions.refresh()
+        importlib.invalidate_caches()
+        monkeypatch.setattr(libraries, "_versions", {})
 
     return install
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 from packaging.version import Version
 
-from steppe.versions import library_version, refresh
+from steppe.versions import library_version
 
 
 def test_the_version_comes_from_metadata_without_an_import(library):
@@ -47,13 +47,3 @@ def test_a_blocked_module_counts_as_missing(library, monkeypatch):
     monkeypatch.setitem(sys.modules, "acme_blocked", None)
 
     assert library_version("acme_blocked") is None
-
-
-def test_refresh_forgets_what_was_read(library, monkeypatch):
-    library("acme_gone", "1.0")
-    assert library_version("acme_gone") == Version("1.0")
-
-    monkeypatch.setattr(sys, "path", sys.path[1:])
-    refresh()
-
-    assert library_version("acme_gone") is None

@@ -17,7 +17,7 @@ from steppe.versions.backends import (
 )
 from steppe.versions.dispatch import implement_for
 from steppe.versions.gym_registrations import apply_registrations, registrations
-from steppe.versions.libraries import library_version, refresh
+from steppe.versions.libraries import library_version
 from steppe.versions.ranges import VersionRange
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "gym_backend_name",
     "implement_for",
     "library_version",
-    "refresh",
     "registrations",
     "set_gym_backend",
 ]

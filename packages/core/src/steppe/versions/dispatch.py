@@ -100,7 +100,6 @@ class _Rows:
         self.base: tuple[str, VersionRange] | None = None
         self.dispatcher = _make_dispatcher(self, first)
         self._chosen: dict[str | None, Body] = {}
-        self._epoch = libraries.epoch
 
     def add(self, library: str, versions: VersionRange, body: Body) -> None:
         for other, other_versions in self.bodies:
@@ -129,9 +128,6 @@ class _Rows:
         return declare
 
     def select(self) -> Body:
-        if self._epoch != libraries.epoch:
-            self._chosen.clear()
-            self._epoch = libraries.epoch
         library = self._single or backends.effective_backend()
         chosen = self._chosen.get(library)
         if chosen is None:

@@ -9,36 +9,17 @@ import sys
 
 from packaging.version import InvalidVersion, Version
 
-__all__ = ["is_installed", "library_version", "refresh"]
+__all__ = ["is_installed", "library_version"]
 
+# A version is read once: a library that was replaced on the disk stays imported as it was.
 _versions: dict[str, Version] = {}
-_installed: set[str] = set()
-
-# Counts calls of refresh(): values derived from a version are valid as long as it has not changed.
-epoch = 0
-
-
-def refresh() -> None:
-    """Clear the cache of versions, after packages were installed or removed while the process runs."""
-    global epoch
-    _versions.clear()
-    _installed.clear()
-    importlib.invalidate_caches()
-    epoch += 1
 
 
 def is_installed(library: str) -> bool:
     """Whether ``library`` (an import name) can be imported, without importing it."""
-    if library in _installed:
-        return True
     if library in sys.modules:
-        present = sys.modules[library] is not None
-    else:
-        present = importlib.util.find_spec(library) is not None
-    # Only presence is cached, because a library may be installed a moment later.
-    if present:
-        _installed.add(library)
-    return present
+        return sys.modules[library] is not None
+    return importlib.util.find_spec(library) is not None
 
 
 def library_version(library: str) -> Version | None:
