@@ -32,10 +32,6 @@ def too_wide(observation):
     return observation
 
 
-def too_strong(observation):
-    return 0 * observation[..., :1] + 30
-
-
 def failing(observation):
     raise ValueError("no idea")
 
@@ -112,9 +108,11 @@ def test_a_policy_chooses_the_actions(collect, policies, tmp_path):
 @pytest.mark.parametrize(
     ("policy", "text"),
     [
-        ("too_wide", "the policy 'my_policies:too_wide' gives a wrong 'action': expected "),
-        ("too_strong", "the policy 'my_policies:too_strong' gives a wrong 'action': expected "),
-        ("failing", "the policy 'my_policies:failing' failed: ValueError: no idea"),
+        ("too_wide", "The action 'action' must have shape (1, 1), found (1, 3)."),
+        (
+            "failing",
+            "Collector: the policy failing does not act on what the environment gives it: ValueError: no idea.",
+        ),
         ("wide_later", ""),
     ],
 )

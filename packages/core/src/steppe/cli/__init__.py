@@ -8,12 +8,11 @@ from __future__ import annotations
 from .command import Command
 from .main import main
 from .output import UsageError, natural, one_line, positive, print_json, print_pairs, print_table
-from .policy import checked_policy, import_policy
+from .policy import import_policy
 
 __all__ = [
     "Command",
     "UsageError",
-    "checked_policy",
     "import_policy",
     "main",
     "natural",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ActionError, ClosedError, PolicyError, SteppeError, WorkerError
 from .output import UsageError, natural, one_line, positive
-from .policy import Act, checked_policy, import_policy
+from .policy import Act, import_policy
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -77,9 +77,6 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         frames = steps * num_envs
         if frames != args.frames:
             print(f"{args.frames} frames are rounded up to {frames}: {steps} steps of {num_envs} environments.")
-        if policy is not None:
-            policy = checked_policy(policy, env, args.policy)
-            torch.manual_seed(args.seed)
         keys = episode_keys(env)
         dataset = Dataset(args.out, rows=steps)
         started = time.perf_counter()
@@ -130,22 +127,6 @@ def _status(failure: BaseException | None, *, kept: int) -> int:
 
 
 def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
-    try:
-        return _counted_env(args, factory)
-    except Exception as error:
-        cause: Exception = error
-        if isinstance(error, WorkerError):
-            # The error of the environment itself, made in this process, is clearer than that of a worker.
-            try:
-                factory().close()
-            except Exception as original:
-                cause = original
-        if isinstance(cause, SteppeError) and not isinstance(cause, WorkerError):
-            raise cause from error
-        raise UsageError(f"{args.id!r} cannot be made: {type(cause).__name__}: {one_line(cause)}") from error
-
-
-def _counted_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
     """Make a batch of environments with a StepCounter and a RewardSum."""
     import steppe
 
@@ -159,10 +140,13 @@ def _counted_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
         env = steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
         _ = env.action_keys  # starts the workers, which raise their errors here
         return env
-    except BaseException:
+    except BaseException as error:
         if batch is not None and not batch.is_closed:
             batch.close()
-        raise
+        if not isinstance(error, Exception) or (isinstance(error, SteppeError) and not isinstance(error, WorkerError)):
+            raise
+        text = str(error).partition("\n\nTraceback")[0]  # without that of the worker
+        raise UsageError(f"{args.id!r} cannot be made: {type(error).__name__}: {one_line(text)}") from error
 
 
 def _batches(env: EnvBase, policy: Act | None, steps: int, *, seed: int) -> Iterator[TensorDictBase]:

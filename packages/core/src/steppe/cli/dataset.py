@@ -61,9 +61,8 @@ class Dataset:
 
     def _check_room(self, batch: TensorDictBase) -> None:
         """Raise UsageError if the disk is too small: sparse files would be made, and fail when they are filled."""
-        leaves = [value for value in batch.values(True, True) if isinstance(value, torch.Tensor)]
-        row = sum(value[:, :1].numel() * value.element_size() for value in leaves)
-        needed, free = row * self._rows, shutil.disk_usage(self._work).free
+        needed = batch.bytes() * self._rows // batch.shape[1]
+        free = shutil.disk_usage(self._work).free
         if needed > free:
             frames, gib = batch.shape[0] * self._rows, 2**30
             raise UsageError(

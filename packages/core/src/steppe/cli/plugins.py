@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from ..registry import LibraryInfo, PluginRecord, Registry
+    from ..registry import PluginRecord, Registry
 
 
 help = "list the installed plugins"
@@ -27,35 +27,30 @@ def run(args: argparse.Namespace) -> int:
 
     registry = current()
     records = registry.records()
-    libraries: dict[str, LibraryInfo | None] = {}
     if args.load:
-        records = [_loaded(record, libraries) for record in records]
-    failed = args.load and any(record.state == "broken" for record in records)
+        records = [_loaded(registry, record) for record in records]
     missing = _not_installed(registry) if args.all else []
     if args.json:
-        print_json([_as_json(record, libraries if args.load else None) for record in records] + missing)
+        print_json([_as_json(record) for record in records] + missing)
     else:
-        _print(records, missing, libraries if args.load else None, every_transform=args.all)
-    return 1 if failed else 0
+        _print(records, missing, every_transform=args.all)
+    return 1 if args.load and any(record.state == "broken" for record in records) else 0
 
 
-def _loaded(record: PluginRecord, libraries: dict[str, LibraryInfo | None]) -> PluginRecord:
+def _loaded(registry: Registry, record: PluginRecord) -> PluginRecord:
     from dataclasses import replace
-
-    from ..registry import current
 
     if record.state == "blocked":
         return record
+    if record.state == "conflict":
+        return replace(record, state="broken")
     try:
-        if record.state == "conflict":
-            return replace(record, state="broken")
-        current().plugins.load(record)
-        if record.kind == "env":
-            libraries[record.name] = current().library(record.name)
+        registry.plugins.load(record)
+        library = registry.library(record.name) if record.kind == "env" else None
     # Any error of one plugin must not hide the others.
     except Exception as error:
         return replace(record, state="broken", problem=str(error) or type(error).__name__)
-    return replace(record, state="loaded")
+    return replace(record, state="loaded", library=library)
 
 
 def _not_installed(registry: Registry) -> list[dict[str, str]]:
@@ -73,29 +68,19 @@ def _not_installed(registry: Registry) -> list[dict[str, str]]:
     ]
 
 
-def _as_json(record: PluginRecord, libraries: dict[str, LibraryInfo | None] | None) -> dict[str, object]:
+def _as_json(record: PluginRecord) -> dict[str, object]:
     from dataclasses import asdict
 
-    entry = {**asdict(record), "library_range": record.library_range}
-    if libraries is not None and record.kind == "env":
-        library = libraries.get(record.name)
-        entry["library"] = asdict(library) if library else None
-    return entry
+    return {**asdict(record), "library_range": record.library_range}
 
 
-def _print(
-    records: list[PluginRecord],
-    missing: list[dict[str, str]],
-    libraries: dict[str, LibraryInfo | None] | None,
-    *,
-    every_transform: bool,
-) -> None:
+def _print(records: list[PluginRecord], missing: list[dict[str, str]], *, every_transform: bool) -> None:
     groups: dict[tuple[str, ...], list[PluginRecord]] = {}
     for record in records:
         alone = record.kind == "env" or every_transform
         groups.setdefault((record.kind, record.dist, record.state, record.name if alone else ""), []).append(record)
     rows = [
-        [first.kind, _names(group), first.dist, first.version, first.library_range, _state(first, libraries)]
+        [first.kind, _names(group), first.dist, first.version, first.library_range, _state(first)]
         for group in groups.values()
         for first in group[:1]
     ]
@@ -113,8 +98,7 @@ def _names(group: list[PluginRecord]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _state(record: PluginRecord, libraries: dict[str, LibraryInfo | None] | None) -> str:
-    if libraries is None or record.state != "loaded":
+def _state(record: PluginRecord) -> str:
+    if record.state != "loaded":
         return record.state
-    library = libraries.get(record.name) if record.kind == "env" else None
-    return f"OK ({library.dist} {library.version})" if library else "OK"
+    return f"OK ({record.library.dist} {record.library.version})" if record.library else "OK"

@@ -6,12 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .output import UsageError, one_line
-
-if TYPE_CHECKING:
-    from steppe import EnvBase
 
 Act = Callable[..., Any]
 """A policy, as `steppe.envs.as_policy` accepts it."""
@@ -40,34 +37,3 @@ def import_policy(text: str) -> Act:
     if not callable(policy):
         raise UsageError(f"the policy {text!r} is not callable: it is of type {type(policy).__name__}")
     return policy
-
-
-def checked_policy(policy: Act, env: EnvBase, name: str) -> Act:
-    """Adapt a policy to TensorDicts, and validate its action after a reset of the environment.
-
-    Args:
-        policy: the policy.
-        env: its environment.
-        name: name of the policy, for errors.
-
-    Raises:
-        UsageError: the policy fails, or its action does not match the action spec.
-    """
-    from steppe.envs import as_policy
-
-    adapted = as_policy(policy, env)
-    data = env.reset()
-    try:
-        data = adapted(data)
-    except Exception as error:
-        raise UsageError(f"the policy {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
-    for key in env.action_keys:
-        spec, action = env.full_action_spec[key], data.get(key, None)
-        if action is None:
-            raise UsageError(f"the policy {name!r} gives no {key!r}")
-        if not spec.is_in(action, exact=True):
-            raise UsageError(
-                f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, "
-                f"found shape {tuple(action.shape)}, {action.dtype}"
-            )
-    return adapted

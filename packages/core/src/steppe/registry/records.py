@@ -66,6 +66,7 @@ class PluginRecord:
         alternatives: sets of requirements of which one must be met; may be empty.
         state: ``available``, ``blocked``, ``conflict``, ``unmet``, ``loaded`` or ``broken``.
         problem: the text of the error that its use would raise, or "".
+        library: the library that an env plugin reports; only ``steppe plugins --load`` asks for it.
     """
 
     kind: Kind
@@ -78,6 +79,7 @@ class PluginRecord:
     alternatives: tuple[Alternative, ...] = ()
     state: State = "available"
     problem: str = ""
+    library: LibraryInfo | None = None
 
     @property
     def noun(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from steppe.cli import UsageError, checked_policy, import_policy, natural, one_line, positive
+from steppe.cli import UsageError, import_policy, natural, one_line, positive
 from steppe.errors import SpecError, SteppeError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     env = _make_env(args)
     try:
         if policy is not None:
-            policy = checked_policy(policy, env, args.policy)
+            policy = _checked_policy(policy, env, args.policy)
             torch.manual_seed(args.seed)
         try:
             env = _with_recorder(env)
@@ -111,6 +111,37 @@ def _make_env(args: argparse.Namespace) -> EnvBase:
     # Libraries without this argument raise different errors. Without it, any other error is raised again.
     except Exception:
         return make()
+
+
+def _checked_policy(policy: Callable[..., Any], env: EnvBase, name: str) -> Callable[[TensorDictBase], TensorDictBase]:
+    """Adapt a policy to TensorDicts, and validate its action after a reset of the environment.
+
+    Args:
+        policy: the policy.
+        env: its environment.
+        name: name of the policy, for errors.
+
+    Raises:
+        UsageError: the policy fails, or its action does not match the action spec.
+    """
+    from steppe.envs import as_policy
+
+    adapted = as_policy(policy, env)
+    data = env.reset()
+    try:
+        data = adapted(data)
+    except Exception as error:
+        raise UsageError(f"the policy {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
+    for key in env.action_keys:
+        spec, action = env.full_action_spec[key], data.get(key, None)
+        if action is None:
+            raise UsageError(f"the policy {name!r} gives no {key!r}")
+        if not spec.is_in(action, exact=True):
+            raise UsageError(
+                f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, "
+                f"found shape {tuple(action.shape)}, {action.dtype}"
+            )
+    return adapted
 
 
 def _with_recorder(env: EnvBase) -> TransformedEnv:
