@@ -5,8 +5,6 @@ Imports no torch. A plugin is imported at the first use of one of its names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from .api import (
     env_factory,
     env_not_found,
@@ -21,24 +19,13 @@ from .api import (
 )
 from .available import AvailableEnvs
 from .discovery import installed_library
+from .factory import EnvFactory
+from .hooks import hookimpl
 from .ids import EnvId
 from .manager import Registry, current, use
 from .records import Alternative, LibraryInfo, PluginRecord
-
-if TYPE_CHECKING:
-    from .factory import EnvFactory
-    from .hooks import hookimpl
-    from .requirements import requirement_text
-    from .workers import apply_worker_state, worker_state
-
-# Imported at first use: listing plugins needs neither these nor pluggy, and should be quick.
-_LATE = {
-    "EnvFactory": "factory",
-    "apply_worker_state": "workers",
-    "hookimpl": "hooks",
-    "requirement_text": "requirements",
-    "worker_state": "workers",
-}
+from .requirements import requirement_text
+from .workers import apply_worker_state, worker_state
 
 __all__ = [
     "Alternative",
@@ -66,12 +53,3 @@ __all__ = [
     "use",
     "worker_state",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
-    return value

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import EnvNotFound
+from .factory import EnvFactory
 from .manager import current
 from .records import EnvMaker, Kind, PluginRecord
-
-if TYPE_CHECKING:
-    from .factory import EnvFactory
 
 
 def make_env(id: str, /, **kwargs: object) -> Any:
@@ -50,8 +48,6 @@ def env_factory(id: str, /, **kwargs: object) -> EnvFactory:
         EnvNotFound: a namespace that was registered with `register_env` has no such name.
         PluginError: there is no such plugin, or it cannot be used.
     """
-    from .factory import EnvFactory
-
     return EnvFactory(id, kwargs, current().maker(id))
 
 

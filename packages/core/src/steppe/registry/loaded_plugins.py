@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pluggy
 
 from ..errors import PluginBroken, PluginError, PluginIncompatible
+from . import hook_checks, hooks, loader
 from .records import Kind, PluginRecord
-
-if TYPE_CHECKING:
-    from . import callers
 
 Key = tuple[Kind, str, str]
 """Identifies a plugin: kind, name and distribution."""
@@ -39,7 +41,8 @@ class Plugins:
         self._loaded: dict[Key, object] = {}
         self._failed: dict[Key, PluginError] = {}
         self._loading: dict[Key, threading.RLock] = {}
-        self._callers: callers.Callers | None = None
+        self._manager: Final = pluggy.PluginManager(hooks.PROJECT)
+        self._manager.add_hookspecs(hooks)
         self._worker: int | None = None
         self._ready: set[int] = set()
 
@@ -57,8 +60,13 @@ class Plugins:
             self._failed.clear()
 
     def call(self, plugin: object, hook: str, **arguments: object) -> Any:
-        """Call a hook of an imported plugin."""
-        return self._hooks().call(plugin, hook, **arguments)
+        """Call a hook of one imported plugin; returns None if the plugin does not implement it."""
+        others = [other for other in self._manager.get_plugins() if other is not plugin]
+        caller = self._manager.subset_hook_caller(hook, others)
+        if _traces() and caller.get_hookimpls():
+            shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            _trace(f"{hook}({shown}) of {self._manager.get_name(plugin)}")
+        return caller(**arguments)
 
     def load(self, record: PluginRecord) -> Any:
         """Check a plugin's requirements, import it and validate its hooks, once; later calls return it or raise again.
@@ -86,31 +94,20 @@ class Plugins:
             return plugin
 
     def _import(self, record: PluginRecord) -> Any:
-        from . import callers, loader
-
         start = time.perf_counter()
         plugin = loader.load(record)
         if record.kind == "env":
             with self._lock:
-                self._hooks().add(record, plugin)
-        if callers.tracing():
+                hook_checks.register(self._manager, record, plugin, steppe_version=self._steppe_version())
+        if _traces():
             spent = (time.perf_counter() - start) * 1e3
-            callers.trace(f"loaded {record.label} from {record.target} ({spent:.1f} ms)")
+            _trace(f"loaded {record.label} from {record.target} ({spent:.1f} ms)")
         return plugin
 
     def _prepare(self, kind: Kind, plugin: object) -> None:
         if self._worker is not None and kind == "env" and id(plugin) not in self._ready:
             self._ready.add(id(plugin))
             self.call(plugin, "steppe_worker_setup", worker=self._worker)
-
-    def _hooks(self) -> callers.Callers:
-        with self._lock:
-            if self._callers is None:
-                # Imported here, because finding plugins does not need pluggy.
-                from . import callers
-
-                self._callers = callers.Callers(steppe_version=self._steppe_version())
-            return self._callers
 
     def enter_worker(self, worker: int | None) -> None:
         """Call ``steppe_worker_setup`` of each imported plugin, and of others before their first use."""
@@ -119,3 +116,12 @@ class Plugins:
             loaded = list(self._loaded.items())
         for (kind, _, _), plugin in loaded:
             self._prepare(kind, plugin)
+
+
+def _traces() -> bool:
+    """Whether ``STEPPE_TRACE_PLUGINS`` is set: every import and hook call is then printed to stderr."""
+    return os.environ.get("STEPPE_TRACE_PLUGINS", "") not in ("", "0")
+
+
+def _trace(text: str) -> None:
+    print(f"steppe: {text}", file=sys.stderr, flush=True)
