@@ -64,7 +64,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
     import_tensordict()
     import torch
 
-    from .collect_report import episode_keys, print_report
+    from .collect_report import print_report
     from .dataset import Dataset
 
     torch.manual_seed(args.seed)
@@ -77,7 +77,6 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         frames = steps * num_envs
         if frames != args.frames:
             print(f"{args.frames} frames are rounded up to {frames}: {steps} steps of {num_envs} environments.")
-        keys = episode_keys(env)
         dataset = Dataset(args.out, rows=steps)
         started = time.perf_counter()
         try:
@@ -99,7 +98,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
             dataset.discard()
         if not env.is_closed:  # the collector may have closed it
             env.close()
-    print_report(args.id, data, keys, seconds=seconds, out=args.out)
+    print_report(args.id, data, seconds=seconds, out=args.out)
     return _status(failure, kept=data.numel())
 
 

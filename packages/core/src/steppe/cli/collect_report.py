@@ -12,36 +12,25 @@ from .output import print_pairs
 
 if TYPE_CHECKING:
     import torch
-    from tensordict import NestedKey
-
-    from steppe import EnvBase
 
 
-def episode_keys(env: EnvBase) -> tuple[NestedKey, NestedKey, NestedKey]:
-    """Return the keys of an environment's done flag, return and step count.
-
-    Args:
-        env: a `TransformedEnv` with a `StepCounter` and a `RewardSum`.
-    """
-    keys = {key if isinstance(key, str) else key[-1]: key for key in reversed(env.observation_keys)}
-    return env.done_keys[0], keys["episode_reward"], keys["step_count"]
-
-
-def print_report(
-    id: str, data: TensorDictBase, keys: tuple[NestedKey, NestedKey, NestedKey], *, seconds: float, out: Path
-) -> None:
+def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) -> None:
     """Print the environment with its package and library, frames, speed, and the episodes that ended.
 
     Args:
         id: the environment's id.
-        data: what was collected, ``[n, rows]``.
-        keys: the result of `episode_keys`.
+        data: what was collected ``[n, rows]``, with the entries of a `StepCounter` and a `RewardSum`.
         seconds: how long it took.
         out: the folder of the data.
     """
     env_id = EnvId.parse(id)
     record, library = current().find(env_id), current().library(env_id.namespace)
-    done, returns, lengths = (data["next"].get(key).reshape(*data.shape, -1) for key in keys)
+    after = data["next"]
+    # An entry of the root is preferred to those of groups.
+    keys = sorted(after.keys(True, True), key=lambda key: isinstance(key, str))
+    by_name = {key if isinstance(key, str) else key[-1]: key for key in keys}
+    names = ("done", "episode_reward", "step_count")
+    done, returns, lengths = (after.get(by_name[name]).reshape(*data.shape, -1) for name in names)
     ended = done.any(-1)
     print_pairs(
         {

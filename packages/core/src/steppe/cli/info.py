@@ -49,20 +49,19 @@ def _cores() -> str:
 
 def _plugins() -> dict[str, str]:
     """Return the installed plugins, each with its library or its problem."""
-    from ..registry import current, list_plugins
+    from ..registry import current
+    from .plugins import load_record
 
+    registry = current()
     plugins: dict[str, str] = {}
-    for record in list_plugins():
+    for record in registry.records():
         version = f"{record.dist} {record.version}"
         if record.kind != "env":
             plugins.setdefault(record.dist, f"{version}, {record.state}")
             continue
-        try:
-            library = current().library(record.name)
-            state = f"{library.dist} {library.version}" if library else "no library"
-        # Errors of plugins belong in a bug report.
-        except Exception as error:
-            state = one_line(error)
+        loaded = load_record(registry, record)
+        library = loaded.library
+        state = f"{library.dist} {library.version}" if library else one_line(loaded.problem or "no library")
         name = f"{record.name}:" if f"{record.name}:" not in plugins else f"{record.name}: ({record.dist})"
         plugins[name] = f"{version}, {state}"
     return plugins

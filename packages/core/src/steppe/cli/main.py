@@ -60,19 +60,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} ('{self.prog} --help' says more)\n")
 
 
-class _Version(argparse.Action):
-    """Looks up the version only for ``--version``."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from ..registry.discovery import steppe_version
-
-        print(f"steppe {steppe_version()}")
-        parser.exit()
-
-
 def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="steppe", description="Environments of every library, found in what is installed.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     # Only the requested command is imported; for the help, those of the core.
     for each in [name] if name else _CORE:
@@ -81,6 +70,10 @@ def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
         command.add_arguments(command_parser)
         command_parser.set_defaults(run=command.run)
     if not name:
+        from ..registry.discovery import steppe_version
+
+        version = f"steppe {steppe_version()}"
+        parser.add_argument("--version", action="version", version=version, help="print the version and exit")
         _list_others(commands)
     args, unknown = parser.parse_known_args(argv)
     if unknown:  # print the usage of the command, and not of this parser, to which argparse leaves the error

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     registry = current()
     records = registry.records()
     if args.load:
-        records = [_loaded(registry, record) for record in records]
+        records = [load_record(registry, record) for record in records]
     missing = _not_installed(registry) if args.all else []
     if args.json:
         print_json([_as_json(record) for record in records] + missing)
@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.load and any(record.state == "broken" for record in records) else 0
 
 
-def _loaded(registry: Registry, record: PluginRecord) -> PluginRecord:
+def load_record(registry: Registry, record: PluginRecord) -> PluginRecord:
+    """Import a plugin that is not hidden; return its record with its new state, and its library or its problem."""
     from dataclasses import replace
 
     if record.state == "blocked":
