@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import EnvIdError
@@ -22,12 +22,12 @@ class EnvId:
     name: str
 
     @classmethod
-    def parse(cls, text: str, *, installed: Iterable[str] = ()) -> EnvId:
+    def parse(cls, text: str, *, installed: Callable[[], Iterable[str]] = tuple) -> EnvId:
         """Split an id at the first colon; a name such as ``"my.module:Env-v0"`` stays whole.
 
         Args:
             text: the id.
-            installed: the namespaces to list in the error.
+            installed: returns the namespaces to list in the error.
 
         Raises:
             EnvIdError: `text` is not a string of the form ``"namespace:name"``.
@@ -36,7 +36,7 @@ class EnvId:
         if not colon or not name.strip() or not namespace or namespace.split() != [namespace]:
             raise EnvIdError(
                 f"{text!r} is not an environment id. Write 'namespace:name', for example 'gym:Pendulum-v1'. "
-                f"Installed namespaces: {listed(installed)}."
+                f"Installed namespaces: {listed(installed())}."
             )
         return cls(namespace, name)
 

@@ -102,13 +102,6 @@ class Registry:
         """Return the first-party package that has a name, installed or not; None for unknown names."""
         return self._table.of(kind).get(name)
 
-    def parse(self, text: str) -> EnvId:
-        """Split an id; raises `EnvIdError`."""
-        try:
-            return EnvId.parse(text)
-        except ValueError:
-            return EnvId.parse(text, installed=self.namespaces())
-
     def find(self, env_id: EnvId) -> PluginRecord:
         """Return the plugin that provides an id's namespace, without importing it.
 
@@ -156,7 +149,7 @@ class Registry:
 
     def make(self, text: str, kwargs: dict[str, object]) -> Any:
         """Make the environment of an id. Its exceptions are not wrapped, and get a note on Python 3.11."""
-        env_id = self.parse(text)
+        env_id = EnvId.parse(text, installed=self.namespaces)
         function = "steppe_make_env"
         registered = self.registrations.find(env_id)
         if registered is not None:
@@ -202,7 +195,7 @@ class Registry:
 
         The plugin is checked as far as possible without importing it.
         """
-        env_id = self.parse(text)
+        env_id = EnvId.parse(text, installed=self.namespaces)
         registered = self.registrations.find(env_id)
         if registered is None:
             self.check(self.find(env_id))
@@ -259,8 +252,7 @@ class Registry:
 
     def register(self, name: str, make: EnvMaker, *, names: Iterable[str] | None) -> None:
         """Register a namespace or a whole id for this process; see `steppe.register_env`."""
-        namespace = name if ":" not in name else str(self.parse(name)).partition(":")[0]
-        EnvId.parse(f"{namespace}:x")
+        namespace = EnvId.parse(name if ":" in name else f"{name}:x", installed=self.namespaces).namespace
         if providers := self.providers.visible(self.providers.found()["env"].get(namespace, [])):
             dist, version = providers[0].dist, providers[0].version
             raise PluginConflict(
