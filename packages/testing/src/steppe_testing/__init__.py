@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .plugin_conformance import PluginConformance as PluginConformance
     from .pools import WorkerPools as WorkerPools
     from .transform_conformance import TransformConformance as TransformConformance
+    from .written_rows import check_written_rows as check_written_rows
 
 _EXPORTS = {
     name: module
@@ -85,6 +86,7 @@ _EXPORTS = {
         "plugin_conformance": ("PluginConformance",),
         "pools": ("WorkerPools",),
         "transform_conformance": ("TransformConformance",),
+        "written_rows": ("check_written_rows",),
     }.items()
     for name in names
 }

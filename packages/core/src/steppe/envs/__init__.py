@@ -13,13 +13,6 @@ from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
 from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_rules import ActionRule, action_rules, missing_action
-from steppe.envs.agent_groups import (
-    GroupMap,
-    MarlGroupMapType,
-    check_marl_grouping,
-    group_agents,
-    group_agents_by_name,
-)
 from steppe.envs.array import (
     ActionCodec,
     ArrayEnv,
@@ -76,11 +69,9 @@ __all__ = [
     "EnvMetaData",
     "EnvRows",
     "ExplorationType",
-    "GroupMap",
     "LibraryWrapper",
     "Loop",
     "MadeByName",
-    "MarlGroupMapType",
     "Module",
     "Progress",
     "RandomActions",
@@ -101,15 +92,12 @@ __all__ = [
     "blanked",
     "called_with",
     "check_env_specs",
-    "check_marl_grouping",
     "declared_keys",
     "done_groups",
     "draws_in_blocks",
     "env_info_values",
     "exploration_type",
     "get_env_metadata",
-    "group_agents",
-    "group_agents_by_name",
     "info_for_library",
     "is_kept",
     "layout_problem",

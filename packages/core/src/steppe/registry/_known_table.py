@@ -22,6 +22,7 @@ ENV_CLASSES: dict[str, tuple[str, str]] = {
     "BaseInfoDictReader": ("steppe-gym-like", "gym-like"),
     "DreamerEnv": ("steppe-models", "models"),
     "GymLikeEnv": ("steppe-gym-like", "gym-like"),
+    "MarlGroupMapType": ("steppe-multi-agent", "multi-agent"),
     "ModelBasedEnvBase": ("steppe-models", "models"),
     "ProcessorAsyncEnvPool": ("steppe-pools", "pools"),
     "ThreadingAsyncEnvPool": ("steppe-pools", "pools"),

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
-from steppe.envs.array.row_writer import EnvRows
 from steppe.envs.checks.disagreements import Finding, compare, rewards_at_reset, spec_of_data
-from steppe.envs.checks.written_rows import watch_rows
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import random_state_kept
 from steppe.errors import NotSupported, SpecError
@@ -35,10 +33,9 @@ def check_env_specs(
 ) -> None:
     """Compare the data of a few random steps with the specs of an environment.
 
-    For an array environment it also finds entries that ``reset_into`` and ``step_into`` do not write, and values that
-    change when numpy casts them into their row. Such an environment is reset and stepped a few times more.
-
     Buffers, batches and collectors are laid out from specs, so this must pass before an environment is used in one.
+    What an array environment leaves unwritten, and what numpy changes in a cast into its row, the conformance kit finds
+    (``check_written_rows`` of steppe-testing).
 
     Args:
         env: the environment; it is reset and stepped. The random states of torch, numpy, Python and the environment's
@@ -58,19 +55,13 @@ def check_env_specs(
     findings: dict[Finding, str] = {}
     env.settle_reward_spec(tensordict)
     with random_state_kept(env), _validation_left_out(env):
-        for where, finding in _written(env, steps):
-            findings.setdefault(finding, where)
-        # Further findings about a row that was not written, or was cast, would only mislead.
-        explained = {finding.key for finding in findings}
-        # An environment that raised an error would raise it again.
-        stopped = any(finding.kind == "stopped" for finding in findings)
-        for stop_at_done in [] if stopped else modes:
+        for stop_at_done in modes:
             if seed is not None:
                 torch.manual_seed(seed)
                 env.set_seed(seed)
             frames: list[TensorDictBase] = []
             for where, finding in _episode(env, tensordict, steps, stop_at_done, frames):
-                if (check_dtype or finding.kind != "dtype") and finding.entry not in explained:
+                if check_dtype or finding.kind != "dtype":
                     findings.setdefault(finding, where)
             contiguous = not env.has_dynamic_specs if return_contiguous is None else return_contiguous
             if contiguous and not findings and frames and not _is_lazy(env):
@@ -82,18 +73,6 @@ def check_env_specs(
         lines = "\n".join(f"  - {_said(env, finding)} [{where}]" for finding, where in findings.items())
         places = "1 place" if len(findings) == 1 else f"{len(findings)} places"
         raise SpecError(f"{type(env).__name__}: the data does not fit the specs in {places}:\n{lines}")
-
-
-def _written(env: EnvBase, steps: int) -> Iterator[tuple[str, Finding]]:
-    """Check the rows that an array environment writes, also if it has transforms."""
-    while (base := env._modules.get("base_env")) is not None:
-        env = base  # type: ignore[assignment]
-    writer = None if env.is_closed else env.row_writer
-    if isinstance(writer, EnvRows) and writer.envs == [env]:
-        try:
-            yield from watch_rows(env, writer.layout, steps)
-        except SpecError as error:
-            yield "array environment", Finding("stopped", None, str(error))
 
 
 def _said(env: EnvBase, finding: Finding) -> str:
