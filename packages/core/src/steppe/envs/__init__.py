@@ -33,7 +33,6 @@ from steppe.envs.array import (
 )
 from steppe.envs.array.env import refuse_seed
 from steppe.envs.array.write_row import as_flag, as_numbers, name_place, write_row, wrong_shape
-from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.spec_check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated, truncated_keys
@@ -89,7 +88,6 @@ __all__ = [
     "as_numbers",
     "as_policy",
     "base_arguments",
-    "blanked",
     "called_with",
     "check_env_specs",
     "declared_keys",
@@ -108,7 +106,6 @@ __all__ = [
     "missing_action",
     "name_place",
     "next_seed",
-    "observed",
     "policy_name",
     "put_actions",
     "refuse_seed",

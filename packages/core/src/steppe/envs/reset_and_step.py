@@ -88,15 +88,10 @@ class ResetAndStep(EnvAttributes):
             masks = self.requested_masks(data)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
                 return reset_masks.clear_masks(data, groups)
-        memory = self.base_state.auto_reset
-        if memory is not None and masks and memory.pending is not None:
-            fresh = memory.take(self)
-        else:
-            shown = data
-            if masks_alone and data is not None:
-                shown, kwargs = self._without_state(data, kwargs)
-            fresh = self._reset(shown, **kwargs)
-        return self.merge_reset(data, fresh, masks)
+        shown = data
+        if masks_alone and data is not None:
+            shown, kwargs = self._without_state(data, kwargs)
+        return self.merge_reset(data, self._reset(shown, **kwargs), masks)
 
     def _without_state(self, data: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
         """Return the data and the arguments of ``_reset`` in an automatic reset: no state of the last episode."""
@@ -212,8 +207,6 @@ class ResetAndStep(EnvAttributes):
             expectation = self._expectation  # made anew if this step has shown that the environment has no reward
         expectation.complete(following)
         self._adjust_and_validate(following, tensordict, expectation, "step")
-        if state.auto_reset is not None:
-            following = state.auto_reset.keep(following, self)
         return following
 
     def _find_extra_outputs(self, following: TensorDictBase) -> None:
