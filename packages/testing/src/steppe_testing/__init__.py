@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .auto_specs import auto_specs_ as auto_specs_
     from .compare import assert_equal_data as assert_equal_data
     from .compare import differences as differences
     from .data_env import ArrayDataEnv as ArrayDataEnv
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _EXPORTS = {
     name: module
     for module, names in {
+        "auto_specs": ("auto_specs_",),
         "compare": ("assert_equal_data", "differences"),
         "data_env": ("ArrayDataEnv", "DataEnv"),
         "env_conformance": ("EnvConformance",),

@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from steppe.envs import auto_specs, compiling
+from steppe.envs import compiling
 from steppe.envs.checks import spec_check
 from steppe.envs.env_meta import EnvMeta
 from steppe.envs.rollout.code_path import run_rollout
@@ -148,9 +148,9 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             raise TypeError(
                 f"{type(self).__name__} steps other environments: give auto_reset=True to those that reset themselves."
             )
-        from steppe.transforms import AutoResetEnv, AutoResetTransform
+        from steppe.transforms import AutoResetEnv, make_transform
 
-        return AutoResetEnv(self, AutoResetTransform(replace=self.base_state.auto_reset_replace))
+        return AutoResetEnv(self, make_transform("AutoResetTransform", replace=self.base_state.auto_reset_replace))
 
     def _prepared_for(self, policy: Any) -> Any:
         """Return this environment with the transforms that a policy needs, or itself if it has all of them."""
@@ -246,7 +246,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             uses.note_run()
         return finish_rollout(plan, result)
 
-    # -- specs inferred from data ----------------------------------------------------------------------------------
+    # -- specs and data --------------------------------------------------------------------------------------------
 
     def settle_reward_spec(self, tensordict: TensorDictBase | None = None) -> None:
         """Find out whether the environment has a reward, by a reset and a step, if ``reward_spec`` was not assigned.
@@ -266,8 +266,6 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             return
         with random_state_kept(self), suppress(Exception):
             self.rand_step(self.reset(None if tensordict is None else tensordict.clone()))
-
-    auto_specs_ = auto_specs.auto_specs_
 
     check_env_specs = spec_check.check_env_specs
 
@@ -377,15 +375,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         Raises:
             PluginNotFound: steppe-gym is not installed.
         """
-        from steppe.registry import current, make_env
+        from steppe.registry import current
 
-        made = cls if entry_point is None else entry_point
-        if transform is None:
-            current().register_with_library("gym", id, made, {"to_numpy": to_numpy, **kwargs})
-            return
-
-        def transformed(**given: Any) -> Any:
-            env = make_env(made, **given) if isinstance(made, str) else made(**given)
-            return env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
-
-        current().register_with_library("gym", id, transformed, {"to_numpy": to_numpy, **kwargs})
+        options = {"transform": transform, "to_numpy": to_numpy, **kwargs}
+        current().register_with_library("gym", id, cls if entry_point is None else entry_point, options)
