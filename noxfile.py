@@ -146,7 +146,8 @@ def portable(session: nox.Session) -> None:
 def torchrl(session: nox.Session) -> None:
     """Train TorchRL's modules and losses on our data, and run programs with either library, side by side."""
     use_base(session)
-    ours = ("steppe", "steppe-agents", "steppe-gym", "steppe-pools", "steppe-testing", "steppe-torchrl")
+    shared = ("steppe", "steppe-multi-agent", "steppe-testing")
+    ours = (*shared, "steppe-agents", "steppe-gym", "steppe-pools", "steppe-torchrl")
     transforms = [found.name for found in packages() if found.path.parent.name == "transforms"]
     install_local(session, *ours, *transforms, dependencies=False)
     # The newest TorchRL, with the tensordict that it asks for in place of that of the base.

@@ -28,6 +28,7 @@ BESIDE = {
 LATE = {
     ("steppe.envs", "EnvBase.append_transform", "transforms"): "env.append_transform(t) gives a TransformedEnv",
     ("steppe.envs", "EnvBase._prepared_for", "transforms"): "an environment made with policy= has what that needs",
+    ("steppe.envs", "EnvBase._resetting_itself", "transforms"): "auto_reset=True gives an AutoResetEnv",
     ("steppe.envs", "EnvBase.make_parallel", "batched"): "env.make_parallel(...) gives a ParallelEnv",
     ("steppe.envs", "EnvBase.register_gym", "registry"): "env.register_gym(...) finds the plugin that knows gym",
     ("steppe.envs", "__getattr__", "registry"): "the classes of environments of other packages are found by name",

@@ -12,6 +12,7 @@ from torch import nn
 
 import steppe
 import steppe_gym
+import steppe_multi_agent
 from steppe_testing import CountingEnv
 from tools.workspace import ROOT
 
@@ -114,7 +115,8 @@ def test_functions_of_environments_take_the_same_arguments():
         *("step_mdp", "check_env_specs", "make_composite_from_td", "terminated_or_truncated", "check_marl_grouping"),
         *("set_exploration_type", "exploration_type", "get_available_libraries", "RandomPolicy"),
     ]
-    ours = {name: getattr(steppe if hasattr(steppe, name) else steppe.envs, name) for name in names}
+    homes = (steppe, steppe.envs, steppe_multi_agent)
+    ours = {name: next(getattr(home, name) for home in homes if hasattr(home, name)) for name in names}
     pairs = {name: (getattr(utils, name, None) or getattr(envs, name), ours[name]) for name in names}
 
     assert {name: set(parameters(pair[0])) - set(parameters(pair[1])) for name, pair in pairs.items()} == {

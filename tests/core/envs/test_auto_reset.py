@@ -5,10 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 
-from steppe import SerialEnv
+from steppe import AutoResetEnv, AutoResetTransform, SerialEnv
 from steppe_testing import ArrayCountingEnv, AutoResettingCountingEnv, CountingEnv
 from tests.core.envs.counting import counts
+
+
+def test_the_environment_gets_the_transform_of_such_environments():
+    """As in TorchRL, the result of the constructor is an AutoResetEnv."""
+    env = AutoResettingCountingEnv(3, policy=nn.Identity())
+
+    assert type(env) is AutoResetEnv
+    assert type(env.base_env) is AutoResettingCountingEnv
+    assert type(env.transform[0]) is AutoResetTransform
 
 
 def test_the_first_observation_of_an_episode_moves_to_its_root():
@@ -28,7 +38,7 @@ def test_the_last_observation_of_an_episode_is_unknown():
     assert counts(data, ("next", "observation"))[3] == 1
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [(torch.int64, -1), (torch.uint8, 0), (torch.bool, False)])
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.int64, -1), (torch.uint8, 255), (torch.bool, False)])
 def test_what_stands_for_unknown_depends_on_the_dtype(dtype, expected):
     data = AutoResettingCountingEnv(3, dtype=dtype).rollout(3)
 
@@ -53,7 +63,7 @@ def test_a_reset_that_is_asked_for_still_resets():
 
 def test_rows_of_a_batch_end_by_themselves():
     env = AutoResettingCountingEnv(3, batch_size=(2,))
-    env.max_steps = torch.tensor([[2], [3]])
+    env.base_env.max_steps = torch.tensor([[2], [3]])
     data = env.rollout(5, break_when_any_done=False)
 
     assert counts(data) == [[0, 1, 0, 1, 0], [0, 1, 2, 0, 1]]

@@ -7,7 +7,7 @@ import torch
 
 from steppe.envs import EnvBase
 from steppe.errors import SpecError, StateError
-from steppe.specs import Binary, Categorical, Composite, OneHot, Unbounded
+from steppe.specs import Binary, Composite, OneHot, Unbounded
 from steppe_testing import CountingEnv, MultiKeyCountingEnv, NestedCountingEnv
 
 KINDS = ("observation", "reward", "done", "action", "state")
@@ -168,15 +168,6 @@ def test_input_and_output_specs_hold_the_full_specs():
     assert env.specs["output_spec", "full_reward_spec", "reward"] == env.reward_spec
 
 
-def test_output_spec_can_be_assigned_whole():
-    env = CountingEnv()
-    env.output_spec = Composite(full_reward_spec=Composite(reward=Categorical(2, shape=(1,))))
-
-    assert isinstance(env.reward_spec, Categorical)
-    with pytest.raises(SpecError, match="Unknown entries"):
-        env.input_spec = Composite(action=Unbounded((1,)))
-
-
 def test_specs_may_be_assigned_before_the_base_is_initialised():
     class Early(CountingEnv):
         def __init__(self):
@@ -198,14 +189,3 @@ def test_specs_may_be_assigned_before_the_base_is_initialised():
 def test_a_name_with_an_underscore_is_refused_instead_of_ignored(kind):
     with pytest.raises(AttributeError, match=f"assign self.{kind}_spec"):
         setattr(CountingEnv(), f"_{kind}_spec", Unbounded((1,)))
-
-
-def test_setting_unbatched_containers_expands_them():
-    env, single = CountingEnv(batch_size=(4,)), CountingEnv(dtype=torch.float64, action="continuous")
-
-    env.output_spec_unbatched = single.output_spec
-    env.input_spec_unbatched = single.input_spec
-
-    assert env.observation_spec["observation"].shape == (4, 1)
-    assert env.observation_spec["observation"].dtype is torch.float64
-    assert env.action_spec_unbatched == single.action_spec

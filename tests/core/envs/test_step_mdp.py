@@ -7,8 +7,7 @@ import torch
 from tensordict import TensorDict, lazy_stack, tensorclass
 
 from steppe import SerialEnv
-from steppe.envs import MarlGroupMapType, check_marl_grouping, group_agents, step_mdp, terminated_or_truncated
-from steppe.errors import SpecError
+from steppe.envs import step_mdp, terminated_or_truncated
 from steppe.specs import Composite, NonTensor, Unbounded
 from steppe_testing import CountingEnv, HeterogeneousCountingEnv, MultiKeyCountingEnv, NestedCountingEnv
 
@@ -218,56 +217,6 @@ def test_groups_decide_where_the_root_has_none():
 
     assert terminated_or_truncated(data, env.full_done_spec, key="_mask")
     assert data["agents", "_mask"].squeeze(-1).tolist() == [True, False]
-
-
-def test_ready_made_groups():
-    agents = ["a", "b"]
-
-    assert MarlGroupMapType.ALL_IN_ONE_GROUP.get_group_map(agents) == {"agents": agents}
-    assert MarlGroupMapType.ONE_GROUP_PER_AGENT.get_group_map(agents) == {"a": ["a"], "b": ["b"]}
-
-
-@pytest.mark.parametrize("agents", [[], ["a", "a"]])
-def test_agents_need_names_that_differ(agents):
-    with pytest.raises(SpecError, match="names that differ"):
-        MarlGroupMapType.ALL_IN_ONE_GROUP.get_group_map(agents)
-
-
-@pytest.mark.parametrize(
-    ("groups", "text"),
-    [
-        ({}, "no groups"),
-        ({"one": ["a", "b"], "two": []}, "without agents: \\['two'\\]"),
-        ({"one": ["a"]}, "without a group: \\['b'\\]"),
-        ({"one": ["a", "b", "c"]}, "unknown agent 'c'"),
-        ({"one": ["a", "b"], "two": ["a"]}, "'a' is in the groups 'one' and 'two'"),
-    ],
-)
-def test_a_grouping_that_does_not_fit_says_how(groups, text):
-    with pytest.raises(SpecError, match=text):
-        check_marl_grouping(groups, ["a", "b"])
-
-
-@pytest.mark.parametrize(
-    ("names", "groups"),
-    [
-        (["wolf_0", "sheep_0", "wolf_1"], {"wolf": ["wolf_0", "wolf_1"], "sheep": ["sheep_0"]}),
-        (["agent_0", "agent_1"], {"agents": ["agent_0", "agent_1"]}),
-        (["wolf_0", "shepherd"], {"agents": ["wolf_0", "shepherd"]}),
-    ],
-)
-def test_agents_are_grouped_by_what_they_are_called(names, groups):
-    assert group_agents(None, names) == groups
-
-
-def test_groups_that_a_user_names_are_checked():
-    assert group_agents(MarlGroupMapType.ONE_GROUP_PER_AGENT, ["a", "b"]) == {"a": ["a"], "b": ["b"]}
-    with pytest.raises(SpecError, match="agents without a group: \\['b'\\]"):
-        group_agents({"one": ["a"]}, ["a", "b"])
-
-
-def test_a_grouping_that_fits_passes():
-    check_marl_grouping({"one": ["a"], "two": ["b"]}, ["a", "b"])
 
 
 GROUPS = {"reward_keys": [("agents", "reward")], "action_keys": [("agents", "action"), ("only", "action")]}

@@ -26,7 +26,7 @@ def test_a_sequence_varies_in_length(categorical):
     raw = Echo(spaces.Sequence(spaces.Dict({"a": BOX, "n": spaces.Discrete(3)})))
     env = GymWrapper(raw, categorical_action_encoding=categorical)
     assert env.row_writer is None
-    data = env.rollout(4, return_contiguous=False)
+    data = env.rollout(4)
 
     for t, shown in enumerate(raw.shown[1:5]):
         found = data["next"][t]["observation"]

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .envs import EnvBase as EnvBase
     from .envs import EnvMetaData as EnvMetaData
     from .envs import ExplorationType as ExplorationType
-    from .envs import MarlGroupMapType as MarlGroupMapType
     from .envs import RandomPolicy as RandomPolicy
     from .envs import check_env_specs as check_env_specs
     from .envs import exploration_type as exploration_type
@@ -120,7 +119,6 @@ _EXPORTS: dict[str, str] = {
             "EnvBase",
             "EnvMetaData",
             "ExplorationType",
-            "MarlGroupMapType",
             "RandomPolicy",
             "check_env_specs",
             "exploration_type",

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .auto_specs import auto_specs_ as auto_specs_
     from .compare import assert_equal_data as assert_equal_data
     from .compare import differences as differences
     from .data_env import ArrayDataEnv as ArrayDataEnv
@@ -47,10 +48,12 @@ if TYPE_CHECKING:
     from .plugin_conformance import PluginConformance as PluginConformance
     from .pools import WorkerPools as WorkerPools
     from .transform_conformance import TransformConformance as TransformConformance
+    from .written_rows import check_written_rows as check_written_rows
 
 _EXPORTS = {
     name: module
     for module, names in {
+        "auto_specs": ("auto_specs_",),
         "compare": ("assert_equal_data", "differences"),
         "data_env": ("ArrayDataEnv", "DataEnv"),
         "env_conformance": ("EnvConformance",),
@@ -85,6 +88,7 @@ _EXPORTS = {
         "plugin_conformance": ("PluginConformance",),
         "pools": ("WorkerPools",),
         "transform_conformance": ("TransformConformance",),
+        "written_rows": ("check_written_rows",),
     }.items()
     for name in names
 }

@@ -19,6 +19,7 @@ from .capabilities import require, skip_gated
 from .case_factory import CaseFactory
 from .compare import assert_equal_data
 from .pools import WorkerPools
+from .written_rows import check_written_rows
 
 __all__ = ["EnvConformance"]
 
@@ -172,7 +173,7 @@ class EnvConformance:
             env.close(raise_if_closed=False)
 
     def test_data_fits_the_specs(self) -> None:
-        """Correct the specs or the data that check_env_specs names."""
+        """Correct the specs or the data that check_env_specs and check_written_rows name."""
         problem = _spec_error(self.make_env)
         if problem:
             raise AssertionError(problem)
@@ -531,6 +532,7 @@ def _start_error(pools: WorkerPools, factory: Callable[[], EnvBase]) -> str:
 def _spec_error(make: Callable[[], EnvBase]) -> str:
     env = make()
     try:
+        check_written_rows(env)  # first: a row that is not written shows wrong data elsewhere too
         check_env_specs(env)
     except SpecError as error:
         return str(error)

@@ -32,7 +32,8 @@ class AutoResettingCountingEnv(CountingEnv):
 
     Args:
         max_steps: length of an episode.
-        **kwargs: arguments of :class:`~steppe_testing.CountingEnv`; ``auto_reset=True`` is the default.
+        **kwargs: arguments of :class:`~steppe_testing.CountingEnv`; ``auto_reset=True`` is the
+            default, which needs steppe-time.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
@@ -57,7 +58,8 @@ class AutoResettingHeterogeneousEnv(HeterogeneousCountingEnv):
 
     Args:
         max_steps: length of an episode.
-        **kwargs: arguments of :class:`~steppe_testing.HeterogeneousCountingEnv`; ``auto_reset=True`` is the default.
+        **kwargs: arguments of :class:`~steppe_testing.HeterogeneousCountingEnv`; ``auto_reset=True`` is the
+            default, which needs steppe-time.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:

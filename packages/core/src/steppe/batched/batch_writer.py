@@ -47,9 +47,9 @@ class BatchWriter(RowWriter):
             self.storage_rows.storage.arrays[key][...] = values
         return WRITTEN
 
-    def decoder_of_rows(self) -> Callable[[torch.Tensor], Any] | None:
+    def fast_decoder(self, batch_size: torch.Size) -> Callable[[torch.Tensor], Any] | None:
         """Return a function that decodes the only action of all rows, or else checks it and writes it into storage."""
-        if len(self.storage_rows.actions) != 1:
+        if len(self.storage_rows.actions) != 1 or not batch_size:
             return None
         decode = None if self.layout.reads_root else self.backend.decoder()
         return self.storage_rows.write_fitting if decode is None else decode

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import LooseRows
@@ -90,7 +91,9 @@ class Shard:
     def decoder(self) -> Callable[[Any], list[Any] | None] | None:
         """Return a function that decodes the only action of all rows; None if actions go through storage."""
         part = self.parts[0]
-        return part.loop.writer.decoder_of_rows() if len(self.parts) == 1 and isinstance(part, _Looped) else None
+        if len(self.parts) > 1 or not isinstance(part, _Looped):
+            return None
+        return part.loop.writer.fast_decoder(torch.Size((part.loop.writer.n,)))
 
     def step(self, rows: list[int] | None = None, *, reset: bool = False, decoded: list[Any] | None = None) -> int:
         """Step rows, and reset those that end if ``reset`` is set.

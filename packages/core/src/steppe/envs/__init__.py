@@ -13,50 +13,28 @@ from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
 from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_rules import ActionRule, action_rules, missing_action
-from steppe.envs.agent_groups import (
-    GroupMap,
-    MarlGroupMapType,
-    check_marl_grouping,
-    group_agents,
-    group_agents_by_name,
-)
-from steppe.envs.array import (
-    ActionCodec,
-    ArrayEnv,
-    Arrays,
-    BoundWriter,
-    Ended,
-    EnvInfos,
-    EnvRows,
-    Loop,
-    Progress,
-    RowLayout,
-    Rows,
-    RowSteps,
-    RowWriter,
-    layout_problem,
-    row_steps_of,
-    writer_of_one,
-)
-from steppe.envs.array.env import refuse_seed
+from steppe.envs.array.actions import ActionCodec
+from steppe.envs.array.env import ArrayEnv, refuse_seed
+from steppe.envs.array.row_layout import RowLayout, layout_problem
+from steppe.envs.array.row_loop import Loop
+from steppe.envs.array.row_steps import RowSteps
+from steppe.envs.array.row_writer import BoundWriter, EnvInfos, EnvRows, RowWriter, writer_of_one
+from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
 from steppe.envs.array.write_row import as_flag, as_numbers, name_place, write_row, wrong_shape
-from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.spec_check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated, truncated_keys
 from steppe.envs.env_info import env_info_values, info_for_library
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
-from steppe.envs.masks.reset import merge_reset
-from steppe.envs.masks.step import merge_rows, step_mask
-from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
+from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.module import Module
-from steppe.envs.next_root import StepPlan, step_mdp, write_begun
-from steppe.envs.passed_through import written_by_policy
+from steppe.envs.next_root import step_mdp, write_begun, written_by_policy
 from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
+from steppe.envs.row_masks import merge_reset, merge_rows, step_mask
 from steppe.envs.seeding import next_seed, system_seed
 from steppe.envs.state import BaseState, Unset, Uses
 from steppe.specs import make_composite_from_td
@@ -76,11 +54,9 @@ __all__ = [
     "EnvMetaData",
     "EnvRows",
     "ExplorationType",
-    "GroupMap",
     "LibraryWrapper",
     "Loop",
     "MadeByName",
-    "MarlGroupMapType",
     "Module",
     "Progress",
     "RandomActions",
@@ -90,7 +66,6 @@ __all__ = [
     "RowSteps",
     "RowWriter",
     "Rows",
-    "StepPlan",
     "Unset",
     "Uses",
     "action_rules",
@@ -98,33 +73,26 @@ __all__ = [
     "as_numbers",
     "as_policy",
     "base_arguments",
-    "blanked",
     "called_with",
     "check_env_specs",
-    "check_marl_grouping",
     "declared_keys",
     "done_groups",
     "draws_in_blocks",
     "env_info_values",
     "exploration_type",
     "get_env_metadata",
-    "group_agents",
-    "group_agents_by_name",
     "info_for_library",
     "is_kept",
     "layout_problem",
     "make_composite_from_td",
-    "make_tensordict",
     "merge_reset",
     "merge_rows",
     "missing_action",
     "name_place",
     "next_seed",
-    "observed",
     "policy_name",
     "put_actions",
     "refuse_seed",
-    "row_steps_of",
     "rows_ended",
     "set_exploration_type",
     "stack_frames",

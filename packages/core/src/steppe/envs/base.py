@@ -11,8 +11,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from steppe.envs import auto_specs, compiling
-from steppe.envs.auto_reset import AutoResetMemory
+from steppe.envs import compiling
 from steppe.envs.checks import spec_check
 from steppe.envs.env_meta import EnvMeta
 from steppe.envs.rollout.code_path import run_rollout
@@ -58,9 +57,10 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         allow_done_after_reset: accept an episode that has ended when it begins.
         spec_locked: lock the specs at the end of the outermost ``__init__``; until then they can be edited in place.
         auto_reset: the environment resets itself in ``_step``: where done is True, the observations that ``_step``
-            returns are the first of the next episode. They become the next root, and ``_reset`` is not called.
-        auto_reset_replace: put NaN (-1 for whole numbers, False for bool) in the place of the last observation of such
-            an episode; False leaves the first observation of the next episode there.
+            returns are the first of the next episode. The result then is an :class:`~steppe.transforms.AutoResetEnv`
+            of it with an ``AutoResetTransform`` (steppe-time), which moves them to the next root.
+        auto_reset_replace: whether that transform puts NaN (-1 for whole numbers, False for bool) in the place of the
+            last observation of such an episode; False leaves the first observation of the next episode there.
         compile: True, or a dict of arguments, calls :meth:`compile` at the end.
         policy: a module that will act. The transforms that it needs are appended if they are missing: an
             ``InitTracker``, and the primers of its parts (``make_tensordict_primer()``). The result then is a
@@ -95,7 +95,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         state.spec_locked = spec_locked
         state.run_type_checks = run_type_checks
         state.allow_done_after_reset = allow_done_after_reset
-        self._use_auto_reset(auto_reset, replace=auto_reset_replace)
+        state.auto_reset, state.auto_reset_replace = auto_reset, auto_reset_replace
         state.generator = state.env_info_spec = None
         self._assign_specs_again()
 
@@ -127,26 +127,30 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             )
         if spec_locked is not None:
             state.spec_locked = spec_locked
-        if auto_reset is not None or auto_reset_replace is not None:
-            memory = state.auto_reset
-            wanted = auto_reset if auto_reset is not None else memory is not None
-            before = memory.replace if memory is not None else True
-            self._use_auto_reset(wanted, replace=before if auto_reset_replace is None else auto_reset_replace)
+        if auto_reset is not None:
+            state.auto_reset = auto_reset
+        if auto_reset_replace is not None:
+            state.auto_reset_replace = auto_reset_replace
         state.constructed = True
         self.settle_specs()
-        env = self if policy is None else self._prepared_for(policy)
+        env: Any = self._resetting_itself() if state.auto_reset else self
+        if policy is not None:
+            env = env._prepared_for(policy)
         if compile is not None and compile is not False:
             if compile is not True and not isinstance(compile, dict):
                 raise TypeError(f"compile is True, or a dict of arguments for env.compile(), found {compile!r}.")
             env.compile(**({} if compile is True else compile))
         return env
 
-    def _use_auto_reset(self, wanted: bool, *, replace: bool) -> None:
-        if wanted and self.steps_others:
+    def _resetting_itself(self) -> Any:
+        """Return this environment, which resets itself, with the transform that moves first observations."""
+        if self.steps_others:
             raise TypeError(
                 f"{type(self).__name__} steps other environments: give auto_reset=True to those that reset themselves."
             )
-        self.base_state.auto_reset = AutoResetMemory(replace=replace) if wanted else None
+        from steppe.transforms import AutoResetEnv, make_transform
+
+        return AutoResetEnv(self, make_transform("AutoResetTransform", replace=self.base_state.auto_reset_replace))
 
     def _prepared_for(self, policy: Any) -> Any:
         """Return this environment with the transforms that a policy needs, or itself if it has all of them."""
@@ -242,7 +246,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             uses.note_run()
         return finish_rollout(plan, result)
 
-    # -- specs inferred from data ----------------------------------------------------------------------------------
+    # -- specs and data --------------------------------------------------------------------------------------------
 
     def settle_reward_spec(self, tensordict: TensorDictBase | None = None) -> None:
         """Find out whether the environment has a reward, by a reset and a step, if ``reward_spec`` was not assigned.
@@ -262,8 +266,6 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             return
         with random_state_kept(self), suppress(Exception):
             self.rand_step(self.reset(None if tensordict is None else tensordict.clone()))
-
-    auto_specs_ = auto_specs.auto_specs_
 
     check_env_specs = spec_check.check_env_specs
 
@@ -373,15 +375,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         Raises:
             PluginNotFound: steppe-gym is not installed.
         """
-        from steppe.registry import current, make_env
+        from steppe.registry import current
 
-        made = cls if entry_point is None else entry_point
-        if transform is None:
-            current().register_with_library("gym", id, made, {"to_numpy": to_numpy, **kwargs})
-            return
-
-        def transformed(**given: Any) -> Any:
-            env = make_env(made, **given) if isinstance(made, str) else made(**given)
-            return env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
-
-        current().register_with_library("gym", id, transformed, {"to_numpy": to_numpy, **kwargs})
+        options = {"transform": transform, "to_numpy": to_numpy, **kwargs}
+        current().register_with_library("gym", id, cls if entry_point is None else entry_point, options)

@@ -28,8 +28,6 @@ __all__ = [
     "complete_done",
     "complete_done_spec",
     "done_groups",
-    "is_complete_done_spec",
-    "reset_mask",
     "rows_ended",
     "terminated_or_truncated",
     "truncated_keys",
@@ -126,12 +124,6 @@ def complete_done_spec(spec: Composite) -> Composite:
     return Composite(children, shape=spec.shape, device=spec.device)
 
 
-def is_complete_done_spec(spec: Composite) -> bool:
-    """Return whether every level with done entries has ``done`` and ``terminated``, and there is such a level."""
-    groups = done_groups(spec)
-    return bool(groups) and all({"done", "terminated"} <= set(group.names) for group in groups)
-
-
 def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Composite) -> None:
     """Write the done entries that an environment left out, derived from those that it returned.
 
@@ -177,19 +169,6 @@ def _complete_terminated(level: dict[str, Any], names: tuple[str, ...]) -> bool:
     if "truncated" in names:
         level["truncated"] = torch.zeros_like(terminated)
     return True
-
-
-def reset_mask(tensordict: TensorDictBase, group: DoneGroup) -> torch.Tensor | None:
-    """Return the mask of a level, or None if all rows of the level are reset.
-
-    A mask at a level above overrides it; the caller expands that mask if shapes differ.
-    """
-    for depth in range(len(group.prefix) + 1):
-        key = (*group.prefix[:depth], "_reset") if depth else "_reset"
-        mask: torch.Tensor | None = tensordict.get(key, None)
-        if mask is not None:
-            return mask
-    return None
 
 
 def rows_ended(tensordict: TensorDictBase, groups: list[DoneGroup], *, every: bool = False) -> torch.Tensor:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs.rollout.policies import with_written
+from steppe.envs.base import EnvBase
 from steppe.specs import Composite
 
-if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
-
-__all__ = ["EnvMetaData", "get_env_metadata", "make_tensordict"]
+__all__ = ["EnvMetaData", "get_env_metadata"]
 
 
 @dataclass
 class EnvMetaData:
-    """Specs and sample data of an environment, picklable.
+    """Specs and sample data of an environment, picklable. Both have ``expand``, ``clone``, ``to`` and an index.
 
     Attributes:
         tensordict: zeros for one step, root and ``next``, of batch size ``batch_size``.
@@ -63,28 +60,6 @@ class EnvMetaData:
             supports_set_state=env.supports_set_state,
         )
 
-    def expand(self, *size: int) -> EnvMetaData:
-        """Return the metadata of a batch of such environments: ``size`` in front of ``batch_size``."""
-        batch = torch.Size((*size, *self.batch_size))
-        return replace(
-            self, tensordict=self.tensordict.expand(batch), specs=self.specs.expand(*batch), batch_size=batch
-        )
-
-    def clone(self) -> EnvMetaData:
-        """Return a deep copy."""
-        return replace(self, tensordict=self.tensordict.clone(), specs=self.specs.clone())
-
-    def to(self, device: torch.device | str) -> EnvMetaData:
-        """Return the metadata for data on another device."""
-        device = torch.device(device)
-        data, specs = self.tensordict.to(device), self.specs.to(device)
-        return replace(self, tensordict=data, specs=specs, device=device, device_map=None)
-
-    def __getitem__(self, index: Any) -> EnvMetaData:
-        """Return the metadata of one row, or of some rows, of a batch."""
-        data = self.tensordict[index]
-        return replace(self, tensordict=data, specs=self.specs[index], batch_size=data.batch_size)
-
 
 def get_env_metadata(
     env_or_creator: EnvBase | Callable[..., EnvBase],
@@ -96,24 +71,7 @@ def get_env_metadata(
         env_or_creator: an environment, or a function that makes one, which is closed again.
         kwargs: arguments for the function.
     """
-    from steppe.envs.base import EnvBase
-
     if not isinstance(env_or_creator, EnvBase):
         with env_or_creator(**(kwargs or {})) as env:
             return EnvMetaData.metadata_from_env(env)
     return EnvMetaData.metadata_from_env(env_or_creator)
-
-
-def make_tensordict(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase] | None = None) -> TensorDictBase:
-    """Return zeros for all entries of one step of an environment, and for those that a policy writes.
-
-    Args:
-        env: the environment; it is reset and stepped once.
-        policy: takes a TensorDict and returns one with the action; random actions by default.
-    """
-    with torch.no_grad():
-        root = env.reset()
-        root = env.rand_action(root) if policy is None else with_written(root, policy(root))
-        zeros = env.step(root).apply(torch.zeros_like)
-        assert zeros is not None  # apply returns None only for empty data
-        return zeros

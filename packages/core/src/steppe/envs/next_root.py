@@ -5,7 +5,7 @@ Single steps, rollouts, batches, collectors and requests make their next root he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ from steppe.envs.data_types import Array, Key
 from steppe.specs import as_path
 from steppe.storage import build_alike, build_td, copy_names, copy_rows, entries, parts_of
 
-__all__ = ["FlatRoots", "StepPlan", "begun", "put_next", "step_mdp", "write_begun"]
+__all__ = ["FlatRoots", "StepPlan", "begun", "put_next", "step_mdp", "write_begun", "written_by_policy"]
 
 
 # Values that are shared with the data of the step before, not copied: they are replaced, never written to.
@@ -43,16 +43,14 @@ class StepPlan:
     Args:
         drop_root: keys that the new root does not take from the old root.
         drop_next: keys that the new root does not take from ``next``.
-        keep_other: take the remaining entries of the old root too.
     """
 
-    def __init__(self, *, drop_root: list[Key], drop_next: list[Key], keep_other: bool = True) -> None:
+    def __init__(self, *, drop_root: list[Key], drop_next: list[Key]) -> None:
         self._root = _tree(drop_root)
         self._next = _tree(drop_next)
-        self._keep_other = keep_other
         # Whether all keys are names at the root.
-        flat = not any(self._root.values()) and not any(self._next.values()) and self._next.keys() <= self._root.keys()
-        self._flat = flat and keep_other
+        nested = any(self._root.values()) or any(self._next.values())
+        self._flat = not nested and self._next.keys() <= self._root.keys()
         #: The names that are dropped from the old root, and from ``next``; None if keys are nested.
         self.flat_names = (frozenset(self._root), frozenset(self._next)) if self._flat else None
         # The names in the data of the last step, and which are kept: the next step mostly has the same names.
@@ -100,22 +98,21 @@ class StepPlan:
             return self._any_class(root, following, drop_root, drop_next, top=top)
         old, fresh = entries(root) if root is not None else {}, entries(following)
         out: dict[str, Any] = {}
-        if self._keep_other:
-            for name, value in old.items():
-                if top and name == "next":
-                    continue
-                dropped = drop_root.get(name)
-                # isinstance takes four times as long as type(), and nearly all values are tensors.
-                if type(value) is Tensor or not _is_group(value):
-                    if dropped is None:
-                        out[name] = value
-                elif name in fresh and _is_group(fresh[name]) and drop_next.get(name) != {}:
-                    continue  # the two groups are merged below
-                elif dropped is None or dropped:
-                    # A policy writes into the new root; what it writes into a group must not reach the old one.
-                    kept = value.exclude(*_leaves(dropped)) if dropped else value.copy()
-                    if not kept.is_empty():
-                        out[name] = kept
+        for name, value in old.items():
+            if top and name == "next":
+                continue
+            dropped = drop_root.get(name)
+            # isinstance takes four times as long as type(), and nearly all values are tensors.
+            if type(value) is Tensor or not _is_group(value):
+                if dropped is None:
+                    out[name] = value
+            elif name in fresh and _is_group(fresh[name]) and drop_next.get(name) != {}:
+                continue  # the two groups are merged below
+            elif dropped is None or dropped:
+                # A policy writes into the new root; what it writes into a group must not reach the old one.
+                kept = value.exclude(*_leaves(dropped)) if dropped else value.copy()
+                if not kept.is_empty():
+                    out[name] = kept
         for name, value in fresh.items():
             dropped = drop_next.get(name)
             if dropped is not None and not dropped:
@@ -140,7 +137,7 @@ class StepPlan:
                 rows = zip(befores, following.unbind(dim), strict=True)
                 return lazy_stack([self._level(*row, drop_root, drop_next, top=top) for row in rows], dim)
         taken = following.exclude(*_leaves(drop_next)) if drop_next else following.copy()
-        if root is None or not self._keep_other:
+        if root is None:
             return taken
         drop = [*_leaves(drop_root), "next"] if top else _leaves(drop_root)
         kept = root.exclude(*drop) if drop else root.copy()
@@ -165,10 +162,10 @@ def _without_empty_groups(data: Any) -> Any:
 
 def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
     """Write ``following`` under ``"next"``, keep the other entries there, and return ``tensordict``."""
-    if type(tensordict) is TensorDict and not tensordict.is_locked:
-        level = entries(tensordict)
+    if type(tensordict) is TensorDict:
+        level, size, device, locked = parts_of(tensordict)
         before = level.get("next")
-        if before is None and following.batch_size == tensordict.batch_size and tensordict.device == following.device:
+        if before is None and not locked and following.batch_size == size and following.device == device:
             level["next"] = following
             return tensordict
     else:
@@ -176,6 +173,23 @@ def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDic
     if before is not None:
         following = before.copy().update(following)
     return tensordict.set("next", following)
+
+
+def written_by_policy(tensordict: TensorDictBase, keys: Iterable[Any]) -> TensorDictBase | None:
+    """Select what a policy has written under ``next`` for the states that an environment passes through.
+
+    Args:
+        tensordict: data ``[*B]`` that is to be stepped.
+        keys: ``env.passed_through_keys``.
+
+    Returns:
+        The part of ``next`` with these keys, or None if there is none.
+    """
+    following: TensorDictBase | None = tensordict.get("next", None)
+    if following is None or not keys:
+        return None
+    written: TensorDictBase = following.select(*keys, strict=False)
+    return None if written.is_empty() else written
 
 
 def _is_group(value: object) -> bool:
@@ -236,7 +250,8 @@ def step_mdp(
     rewards, dones, actions = _as_keys(reward_keys), _as_keys(done_keys), _as_keys(action_keys)
     drop_next = (rewards if exclude_reward else []) + (dones if exclude_done else [])
     drop_root = rewards + dones + (actions if exclude_action else [])
-    result = StepPlan(drop_root=drop_root, drop_next=drop_next, keep_other=keep_other)(tensordict)
+    source = tensordict if keep_other else tensordict.select("next", strict=False)
+    result = StepPlan(drop_root=drop_root, drop_next=drop_next)(source)
     if not exclude_action and not keep_other:
         for key in actions:
             value = tensordict.get(key, None)

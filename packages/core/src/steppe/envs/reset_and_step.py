@@ -6,14 +6,12 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
-from steppe.envs import row_access
+from steppe.envs import row_access, row_masks
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.done import Masks, any_done, complete_done
 from steppe.envs.env_attributes import EnvAttributes
 from steppe.envs.env_info import env_info_values
-from steppe.envs.masks import reset as reset_masks
-from steppe.envs.masks import step as step_masks
 from steppe.envs.next_root import StepPlan, put_next
 from steppe.envs.state import Unset
 from steppe.errors import NotSupported, SpecError
@@ -79,7 +77,7 @@ class ResetAndStep(EnvAttributes):
             ):
                 return rows.reset()
         if set_state is not None:
-            kwargs |= reset_masks.asked_state(self, tensordict, set_state=set_state)
+            kwargs |= row_masks.asked_state(self, tensordict, set_state=set_state)
         data = self._with_env_info(tensordict, env_info)
         groups = self.done_groups
         masks: Masks = {}
@@ -87,16 +85,11 @@ class ResetAndStep(EnvAttributes):
             self.check_batch(data, "reset")
             masks = self.requested_masks(data)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
-                return reset_masks.clear_masks(data, groups)
-        memory = self.base_state.auto_reset
-        if memory is not None and masks and memory.pending is not None:
-            fresh = memory.take(self)
-        else:
-            shown = data
-            if masks_alone and data is not None:
-                shown, kwargs = self._without_state(data, kwargs)
-            fresh = self._reset(shown, **kwargs)
-        return self.merge_reset(data, fresh, masks)
+                return row_masks.clear_masks(data, groups)
+        shown = data
+        if masks_alone and data is not None:
+            shown, kwargs = self._without_state(data, kwargs)
+        return self.merge_reset(data, self._reset(shown, **kwargs), masks)
 
     def _without_state(self, data: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
         """Return the data and the arguments of ``_reset`` in an automatic reset: no state of the last episode."""
@@ -131,7 +124,7 @@ class ResetAndStep(EnvAttributes):
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if data is None:
             return fresh
-        return reset_masks.merge_reset(data, fresh, groups, masks)
+        return row_masks.merge_reset(data, fresh, groups, masks)
 
     def _adjust_and_validate(
         self, data: TensorDictBase, root: TensorDictBase | None, expectation: Expectation, what: str
@@ -184,14 +177,14 @@ class ResetAndStep(EnvAttributes):
         rows = self._plain_rows(tensordict)
         self.base_state.uses.note()
         if rows is not None:
-            return rows.attach(tensordict, rows.step(tensordict))
+            return put_next(tensordict, rows.step(tensordict))
         self.check_open("step")
         self.check_batch(tensordict, "step")
         plain = type(tensordict) is TensorDict and "_step" not in entries(tensordict)
         mask: Any = None if plain else tensordict.pop("_step", None)
         if mask is None:
             return put_next(tensordict, self._whole_step(tensordict))
-        return put_next(tensordict, step_masks.partial_step(self, tensordict, step_masks.step_mask(tensordict, mask)))
+        return put_next(tensordict, row_masks.partial_step(self, tensordict, row_masks.step_mask(tensordict, mask)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
@@ -212,8 +205,6 @@ class ResetAndStep(EnvAttributes):
             expectation = self._expectation  # made anew if this step has shown that the environment has no reward
         expectation.complete(following)
         self._adjust_and_validate(following, tensordict, expectation, "step")
-        if state.auto_reset is not None:
-            following = state.auto_reset.keep(following, self)
         return following
 
     def _find_extra_outputs(self, following: TensorDictBase) -> None:
@@ -344,8 +335,8 @@ class ResetAndStep(EnvAttributes):
     step_at = row_access.step_at
     reset_at = row_access.reset_at
     checked_rows = row_access.checked_rows
-    skipped_rows = step_masks.skipped_rows
-    requested_masks = reset_masks.requested_masks
+    skipped_rows = row_masks.skipped_rows
+    requested_masks = row_masks.requested_masks
     put_next = staticmethod(put_next)
 
     # -- for environments that are made of others ---------------------------------------------------------------------

@@ -8,8 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.env_info import env_info_values
-from steppe.envs.next_root import put_next
-from steppe.envs.passed_through import written_by_policy
+from steppe.envs.next_root import put_next, written_by_policy
 from steppe.errors import SpecError
 from steppe.specs import CPU
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from tensordict import NestedKey
 
-from steppe.envs.done import complete_done_spec, done_groups, is_complete_done_spec
+from steppe.envs.done import complete_done_spec, done_groups
 from steppe.envs.state import BaseState
 from steppe.errors import SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, Unbounded, as_path, conversion_hint
@@ -55,11 +55,8 @@ def _packed(kinds: tuple[str, ...]) -> property:
         spec = Composite({f"full_{kind}_spec": self._full_spec(kind) for kind in kinds}, shape=self.batch_size)
         return spec.lock_() if self.is_spec_locked else spec
 
-    def set_(self: SpecViews, spec: Composite) -> None:
-        self._unpack(spec, kinds)
-
-    get.__doc__ = f"{', '.join(f'``full_{kind}_spec``' for kind in kinds)} in one Composite."
-    return property(get, set_)
+    get.__doc__ = f"{', '.join(f'``full_{kind}_spec``' for kind in kinds)} in one Composite, to read."
+    return property(get)
 
 
 def _unbatched(view: str) -> property:
@@ -241,7 +238,7 @@ class SpecViews:
                 del specs[kind]  # it was read, but not assigned
                 continue
             self._check_spec(kind, specs[kind])
-            if kind == "done" and not is_complete_done_spec(specs[kind]):
+            if kind == "done":
                 specs[kind] = complete_done_spec(specs[kind])
             if self.is_spec_locked:
                 specs[kind].lock_()
@@ -272,14 +269,6 @@ class SpecViews:
     def specs(self) -> Composite:
         """``input_spec`` and ``output_spec`` in one Composite, from which buffers are made."""
         return Composite({"input_spec": self.input_spec, "output_spec": self.output_spec}, shape=self.batch_size)
-
-    def _unpack(self, spec: Composite, kinds: tuple[str, ...]) -> None:
-        unknown = set(spec.keys()) - {f"full_{kind}_spec" for kind in kinds}
-        if unknown:
-            raise SpecError(f"Unknown entries {sorted(unknown)}; expected {[f'full_{kind}_spec' for kind in kinds]}.")
-        for kind in kinds:
-            if f"full_{kind}_spec" in spec.keys():
-                self.assign_spec(kind, spec[f"full_{kind}_spec"])
 
     @property
     def is_spec_locked(self) -> bool:

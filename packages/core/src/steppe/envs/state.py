@@ -16,7 +16,6 @@ from steppe.specs import Composite
 
 if TYPE_CHECKING:
     from steppe.envs.array.row_steps import RowSteps
-    from steppe.envs.auto_reset import AutoResetMemory
 
 __all__ = ["BaseState", "Unset", "Uses"]
 
@@ -89,7 +88,7 @@ class BaseState:
         extra_outputs: keys that a step returns and no spec describes.
         generator: the generator of random actions; None if they follow torch's global one.
         action_masks: the key of the mask of each action whose mask is an entry of the root.
-        auto_reset: the memory of an environment that resets itself inside ``_step``.
+        auto_reset, auto_reset_replace: the arguments of that name, for the end of the construction.
         row_steps: steps on TensorDicts that go through rows; None if there is no row writer for them.
         no_row_writer_reason: why an array environment has no row writer; None if it has one.
         changes: how often the specs or the row writer have changed.
@@ -114,7 +113,8 @@ class BaseState:
     extra_outputs: set[Key] = field(default_factory=set)
     generator: torch.Generator | None = None
     action_masks: dict[NestedKey, NestedKey] = field(default_factory=dict)
-    auto_reset: AutoResetMemory | None = None
+    auto_reset: bool = False
+    auto_reset_replace: bool = True
     row_steps: RowSteps | type[Unset] | None = Unset
     no_row_writer_reason: str | type[Unset] | None = Unset
     changes: int = 0
@@ -124,7 +124,7 @@ class BaseState:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_COPIED}
-        for name in ("specs", "undeclared", "validated", "auto_reset"):
+        for name in ("specs", "undeclared", "validated"):
             state[name] = copy.copy(state[name])
         if self.generator is not None:
             state["generator"] = self.generator.get_state()

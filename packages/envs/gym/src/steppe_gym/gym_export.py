@@ -28,6 +28,7 @@ def register_gym(
     make: str | Callable[..., EnvBase],
     *,
     backend: str | None = None,
+    transform: Any = None,
     info_keys: Sequence[Any] = (),
     to_numpy: bool = True,
     max_episode_steps: int | None = None,
@@ -48,6 +49,7 @@ def register_gym(
         id: the id for the library's ``make``.
         make: a steppe id, such as ``"vmas:balance"``, or a callable that returns an environment without a batch.
         backend: ``"gymnasium"`` or ``"gym"``. ``None``: the current backend, see ``set_gym_backend``.
+        transform: appended to the environment; each environment gets a clone.
         info_keys: observation entries that go to the info dict instead.
         to_numpy: return observations as numpy arrays. False returns tensors.
         max_episode_steps: the library truncates episodes after this many steps.
@@ -58,11 +60,11 @@ def register_gym(
         disable_env_checker: see ``order_enforce``.
         apply_api_compatibility: see ``order_enforce``.
         **kwargs: arguments of ``make``. The library's ``make`` accepts the same arguments, and ``transform``,
-            ``info_keys`` and ``to_numpy``.
+            ``info_keys`` and ``to_numpy``, which replace those given here.
     """
 
     def entry_point(
-        *, transform: Any = None, info_keys: Any = info_keys, to_numpy: bool = to_numpy, **make_kwargs: Any
+        *, transform: Any = transform, info_keys: Any = info_keys, to_numpy: bool = to_numpy, **make_kwargs: Any
     ) -> Any:
         env = make_env(make, **make_kwargs) if isinstance(make, str) else make(**make_kwargs)
         if transform is not None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steppe.envs import GroupMap, base_arguments
+from steppe.envs import base_arguments
 
 from .making import make
 from .wrapper import PettingZooWrapper
 
 if TYPE_CHECKING:
     import torch
+
+    from steppe_multi_agent import GroupMap
 
 __all__ = ["PettingZooEnv"]
 

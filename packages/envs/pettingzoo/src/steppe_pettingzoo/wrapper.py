@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import GroupMap, LibraryWrapper, MarlGroupMapType, as_flag, as_numbers, group_agents, system_seed
+from steppe.envs import LibraryWrapper, as_flag, as_numbers, system_seed
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td
 from steppe_gym import SpaceReader, space_to_spec
+from steppe_multi_agent import GroupMap, MarlGroupMapType, group_agents
 
 from .agent import Agent
 from .api_adapters import AECAdapter, Outcome, ParallelAdapter

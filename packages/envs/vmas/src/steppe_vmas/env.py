@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import GroupMap, LibraryWrapper, RowLayout, base_arguments, group_agents, layout_problem
+from steppe.envs import LibraryWrapper, RowLayout, base_arguments, layout_problem
 from steppe.errors import ActionError, NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Composite, Spec
+from steppe_multi_agent import GroupMap, group_agents
 
 from .agent_data import AgentGroup, by_agent, leaves_of
 from .random_state import RandomState

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import blanked, merge_rows, observed
-from steppe.specs import Composite
+from steppe.envs import merge_rows
+from steppe.specs import Composite, contains_lazy_spec
 from steppe.transforms import EnvSpecs, Hooks, PlannedTransform
 
 __all__ = ["AutoResetTransform"]
@@ -19,8 +19,7 @@ class AutoResetTransform(PlannedTransform):
 
     At the end of an episode, such an environment returns the first observation of the next episode instead of the last
     one. This transform moves it to the next root, where ``step_and_maybe_reset`` and rollouts expect it, and writes a
-    fill value instead. It must be the first transform. An environment class of your own can set ``auto_reset=True``
-    instead.
+    fill value instead. It must be the first transform. ``auto_reset=True``, an argument of each environment, adds it.
 
     Args:
         replace: whether to write fill values instead of the unknown last observation (default). False keeps the first
@@ -64,14 +63,17 @@ class AutoResetTransform(PlannedTransform):
                 rows = rows & mask.reshape(rows.shape)
             if not bool(rows.any()):
                 return following
-            seen = observed(following, specs.observation, others)
+            if contains_lazy_spec(specs.observation):  # rows differ, and not all of them have all keys
+                seen = following.exclude(*others)
+            else:
+                seen = following.select(*specs.observation.keys(include_nested=True, leaves_only=True))
             kept = self._kept
             if kept is None:
                 self._kept = (rows, seen.clone(False))
             else:
                 # Rows that ended before, and have not been reset yet, stay.
                 self._kept = (rows | kept[0], merge_rows(rows, seen, kept[1]))
-            return following.update(blanked(seen, rows, self._filling)) if self.replace else following
+            return following.update(merge_rows(rows, seen.apply(self._filling), seen)) if self.replace else following
 
         def instead(td: TensorDictBase | None) -> TensorDictBase | None:
             kept = self._kept

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,11 +14,15 @@ from steppe.errors import ActionError
 from steppe.specs import ACTION_TOLIST_LIMIT, ActionDecoder, Composite, Spec, torch_to_numpy_dtype_dict
 from steppe.storage import TOLIST_LIMIT
 
-__all__ = ["ActionCodec"]
+__all__ = ["ActionCodec", "FastDecoder"]
 
 _NO_BATCH = torch.Size([])
 
 _new_array = np.array
+
+#: Validates and decodes an action tensor of all rows, faster than ``decode``. Returns the library actions, or None for
+#: an action that is invalid, or may be valid after a conversion: callers then use ``decode``.
+FastDecoder: TypeAlias = "Callable[[torch.Tensor], Sequence[Any] | None]"
 
 
 class ActionCodec:
@@ -47,61 +51,57 @@ class ActionCodec:
         columns = [self.decoders[key].many(arrays[key]) for key in self.keys]
         return [dict(zip(self.keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
-        """Return a function that validates and decodes one action ``[*shape]``; None for several keys."""
-        if self._only is None:
-            return None
-        rule, decoder = self.rules[self._only], self.decoders[self._only]
-        fit, decode_one, dtype, shape = rule.fit, decoder.one, rule.dtype, rule.shape
-        if not decoder.validates:
-            return lambda action: decode_one(fit(action))
-        return lambda action: decode_one(action if action.dtype is dtype and action.shape == shape else fit(action))
+    def fast_decoder(self, batch_size: torch.Size = _NO_BATCH) -> FastDecoder | None:
+        """Return a function that decodes an action tensor ``[*batch_size, *shape]`` of all rows.
 
-    def decoder_of_rows(self, n: int) -> Callable[[object], list[Any] | None] | None:
-        """Return a function that validates and decodes the actions of ``n`` rows, a tensor ``[n, *shape]``.
-
-        It reads a few numbers through Python, in half the time of :meth:`decode`. It returns None for an invalid
-        action, and for an action that may be valid after a conversion.
+        See :data:`FastDecoder`. It reads a few numbers through Python, in half the time of :meth:`decode`.
 
         Returns:
-            None for several keys, and for actions of many numbers.
+            None for several keys, for actions of many numbers, and for those whose decoder validates less than the rule
+            of the action.
         """
         if self._only is None:
             return None
         rule, decoder = self.rules[self._only], self.decoders[self._only]
-        few, dtype = decoder.few, rule.dtype
-        if few is None or rule.shape is None or n * rule.shape.numel() > TOLIST_LIMIT:
+        if rule.shape is None or (rule.allows is not None and not decoder.validates):
             return None
-        if rule.allows is not None and not decoder.validates:
+        one, few, dtype, shape = decoder.one, decoder.few, rule.dtype, torch.Size((*batch_size, *rule.shape))
+
+        def decode_one(action: torch.Tensor) -> tuple[Any] | None:
+            return (one(action),) if action.dtype is dtype and action.shape == shape else None
+
+        if not batch_size:
+            return decode_one
+        if few is None or shape.numel() > TOLIST_LIMIT:
             return None
-        shape = torch.Size((n, *rule.shape))
 
-        def decode(action: object) -> list[Any] | None:
-            if type(action) is not torch.Tensor or action.dtype is not dtype or action.shape != shape:
-                return None
-            return few(action.tolist())
+        def decode_few(action: torch.Tensor) -> list[Any] | None:
+            return few(action.tolist()) if action.dtype is dtype and action.shape == shape else None
 
-        return decode
+        return decode_few
 
     def decoder_of_array(self) -> Callable[[np.ndarray], Any] | None:
         """Return a function that validates and decodes one action as an array; None for several keys."""
-        decode = self.decoder_of_one()
-        if decode is None:
+        if self._only is None:
             return None
         rule, decoder = self.rules[self._only], self.decoders[self._only]
+
+        def decode(array: np.ndarray) -> Any:
+            return decoder.one(rule.fit(torch.from_numpy(array)))
+
         if not decoder.takes_arrays or rule.allows is not None or rule.shape is None or rule.dtype is None:
-            return lambda array: decode(torch.from_numpy(array))
+            return decode
         shape, dtype = tuple(rule.shape), np.dtype(torch_to_numpy_dtype_dict[rule.dtype])
 
         def decode_array(array: np.ndarray) -> Any:
             if array.dtype == dtype and array.shape == shape:
                 return array.copy()  # an inverse may return a row of a table, or its argument
-            return decode(torch.from_numpy(array))
+            return decode(array)
 
         return decode_array
 
-    def from_one(self, decode: Callable[[np.ndarray], Any]) -> Callable[[torch.Tensor], Any] | None:
-        """Return a function that validates one action ``[*shape]`` and passes it to ``decode`` as an array.
+    def fast_decoder_with(self, decode: Callable[[np.ndarray], Any]) -> FastDecoder | None:
+        """Return the fast decoder of one action ``[*shape]`` that passes it to ``decode`` as an array.
 
         None for several keys, and for dtypes that numpy lacks.
         """
@@ -112,19 +112,20 @@ class ActionCodec:
         allows, allows_one, array_dtype = rule.allows, rule.allows_one, torch_to_numpy_dtype_dict[rule.dtype]
         if not 0 < shape.numel() <= ACTION_TOLIST_LIMIT or (allows is not None and allows_one is None):
 
-            def of_many(action: torch.Tensor) -> Any:
-                action = fit(action)
-                return decode((action.detach() if action.requires_grad else action).numpy())
+            def of_many(action: torch.Tensor) -> tuple[Any] | None:
+                if fit(action) is not action:
+                    return None
+                return (decode((action.detach() if action.requires_grad else action).numpy()),)
 
             return of_many
 
-        def of_few(action: torch.Tensor) -> Any:
+        def of_few(action: torch.Tensor) -> tuple[Any] | None:
             if action.dtype is not dtype or action.shape != shape:
-                action = fit(action)
+                return None
             numbers = action.tolist()
             if allows_one is not None and not allows_one(numbers):
-                fit(action)
-            return decode(_new_array(numbers, array_dtype))
+                return None
+            return (decode(_new_array(numbers, array_dtype)),)
 
         return of_few
 

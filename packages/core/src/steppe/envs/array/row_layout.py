@@ -119,8 +119,6 @@ def layout_problem(env: Any, *, loose: bool = False) -> str | None:
         env: an object with the specs and the device of an environment.
         loose: whether observations without a fixed layout, such as text, are allowed.
     """
-    if env.base_state.auto_reset is not None:
-        return "it resets itself (auto_reset=True)."
     if env.device is not None and env.device.type != "cpu":
         return f"its data is on {env.device}."
     specs = {kind: getattr(env, f"full_{kind}_spec") for kind in ("observation", "reward", "done", "action")}

@@ -44,7 +44,7 @@ class RowSteps:
     def __init__(self, writer: RowWriter, batch_size: torch.Size = _NO_BATCH, plan: StepPlan | None = None) -> None:
         layout = writer.layout
         self.writer, self.layout, self.device = writer, layout, layout.device
-        self.batch_size = batch_size
+        self.in_use, self.batch_size = writer.in_use, batch_size
         self.rows = rows = writer.new_rows()
         self.loop = Loop(writer, rows)
         self._step, self._step_and_reset = self.loop.step, self.loop.step_and_reset
@@ -78,38 +78,12 @@ class RowSteps:
         self._root_builder = TensorDictBuilder(layout.root_spec, batch_size, device=self.device)
         names = [*written, *done, *layout.copied_to_next]
         self._roots = None if plan is None else FlatRoots.of(plan, names, batch_size, self.device)
-        self._action, self._decode = self._only_action()
+        # The key of the only action, and a function that decodes it; others are decoded by the writer.
+        keys = layout.action_keys
+        self._action = keys[0] if len(keys) == 1 and isinstance(keys[0], str) else None
+        self._decode = None if self._action is None else writer.fast_decoder(batch_size)
 
     # -- actions --------------------------------------------------------------------------------------------------
-
-    def _only_action(self) -> tuple[Key | None, Callable[[torch.Tensor], Any]]:
-        """Return the key of the only action, and a function that decodes it.
-
-        If ``library_actions`` has to decode the action, the key is None, and so is the result of the function.
-        """
-        keys, codec = self.layout.action_keys, self.layout.actions
-        no_decoder: tuple[Key | None, Callable[[torch.Tensor], Any]] = None, lambda action: None
-        if len(keys) != 1 or not isinstance(keys[0], str):
-            return no_decoder
-        key = keys[0]
-        if self.batch_size:
-            of_rows = self.writer.decoder_of_rows()
-            return no_decoder if of_rows is None else (key, of_rows)
-        leaf, decoder, rule = codec.spec[key], codec.decoders[key], codec.rules[key]
-        decode = decoder.one
-        if self.writer.inverts:
-            decode_one = self.writer.decoder_of_one()
-            if decode_one is None:
-                return no_decoder
-            decode = decode_one
-        elif rule.allows is not None and not decoder.validates:
-            return no_decoder
-        shape, dtype = torch.Size(leaf.shape), leaf.dtype
-
-        def of_one(action: torch.Tensor) -> Any:
-            return (decode(action),) if action.dtype is dtype and action.shape == shape else None
-
-        return key, of_one
 
     def library_actions(self, tensordict: TensorDictBase) -> Any:
         """Return the library actions of all rows. An action of another dtype is converted in ``tensordict`` too.
@@ -117,7 +91,7 @@ class RowSteps:
         Raises:
             ActionError: an action is missing or does not fit; see :mod:`steppe.envs.action_rules`.
         """
-        if self._action is not None:
+        if self._decode is not None:
             find: Any = entries(tensordict).get if type(tensordict) is TensorDict else tensordict.get
             action = find(self._action, None)
             decoded = self._decode(action) if type(action) is _Tensor else None
@@ -158,7 +132,7 @@ class RowSteps:
         fresh = self.first_data(ended) if ended else None
         if level is not None and roots is not None:
             return roots.put(tensordict, level, data, fresh)
-        root = step_mdp(self.attach(tensordict, self._built(data)))
+        root = step_mdp(put_next(tensordict, self._built(data)))
         return root if fresh is None else write_begun(root, fresh)
 
     def advance(self, tensordict: TensorDictBase, *, reset: bool = True) -> Ended:
@@ -255,28 +229,9 @@ class RowSteps:
         data: dict[Any, torch.Tensor] = {key: _from_numpy(row.copy()) for key, row in self._root}
         return build_td(data, self.batch_size, self.device) if self._flat else self._root_builder(data)
 
-    def attach(self, tensordict: TensorDict, following: TensorDictBase) -> TensorDict:
-        """Put ``following`` under ``"next"``, and keep the entries there that the environment does not write."""
-        if self.batch_size:
-            put_next(tensordict, following)
-            return tensordict
-        before = entries(tensordict).get("next")
-        if before is not None:
-            following = before.copy().update(following)
-        if tensordict.is_locked or (tensordict.device is not self.device and tensordict.device is not None):
-            tensordict.set("next", following)
-        else:
-            entries(tensordict)["next"] = following
-        return tensordict
-
 
 class ExclusiveRowSteps(RowSteps):
     """RowSteps that raise a StateError if a second thread steps the environments at the same time."""
-
-    def __init__(self, writer: RowWriter, batch_size: torch.Size = _NO_BATCH, plan: StepPlan | None = None) -> None:
-        super().__init__(writer, batch_size, plan)
-        assert writer.in_use is not None
-        self.in_use = writer.in_use
 
     step = exclusive("step")(RowSteps.step)
     step_and_reset = exclusive("step_and_maybe_reset")(RowSteps.step_and_reset)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from steppe.envs.array.actions import FastDecoder
 from steppe.envs.array.row_layout import RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
 from steppe.envs.array.write_row import as_flag, name_place
@@ -119,18 +120,16 @@ class RowWriter:
         """Return rows that this writer can be bound to: ``own_rows`` if it has them, otherwise new rows."""
         return Rows.new(self.layout, self.n) if self.own_rows is None else self.own_rows
 
-    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
-        """Return a function that checks and decodes the action of a single row, a tensor ``[*shape]``.
-
-        None, the default, if there are several action keys or rows: callers then use ``decode``.
-        """
-        return None
-
-    def decoder_of_rows(self) -> Callable[[torch.Tensor], Any] | None:
-        """Return a function that decodes an action tensor ``[n, *shape]`` of all rows faster than ``decode``.
+    def fast_decoder(self, batch_size: torch.Size) -> Callable[[torch.Tensor], Any] | None:
+        """Return a function that decodes the only action of all rows, a tensor, faster than ``decode``.
 
         The function returns None for an action that must be converted or does not fit: callers then use ``decode``.
-        None, the default, if there is no such function.
+
+        Args:
+            batch_size: the leading dimensions of the tensor: ``(n,)``, or empty for a single row.
+
+        Returns:
+            None, the default, if there is no such function.
         """
         return None
 
@@ -176,13 +175,9 @@ class EnvRows(RowWriter):
         """Return ``k`` library actions for actions ``{key: [k, *shape]}``."""
         return self.layout.actions.decode(actions)
 
-    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
-        """Return a function that decodes the action of a single row; see ``ActionCodec.decoder_of_one``."""
-        return self.layout.actions.decoder_of_one() if self.n == 1 else None
-
-    def decoder_of_rows(self) -> Callable[[Any], list[Any] | None] | None:
-        """Return a function that decodes the actions of all rows; see ``ActionCodec.decoder_of_rows``."""
-        return self.layout.actions.decoder_of_rows(self.n)
+    def fast_decoder(self, batch_size: torch.Size) -> FastDecoder | None:
+        """Return a function that decodes the actions of all rows; see ``ActionCodec.fast_decoder``."""
+        return self.layout.actions.fast_decoder(batch_size)
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -29,11 +27,15 @@ class Expectation:
     """Shapes and dtypes of an environment's data, read from its specs once.
 
     Shapes are without the batch dimensions, so that environments that take any batch size are checked too.
+
+    Args:
+        env: the environment.
+        casts: whether data may be cast to the dtypes of its specs; False to check the dtypes that it has.
     """
 
-    def __init__(self, env: EnvAttributes) -> None:
+    def __init__(self, env: EnvAttributes, *, casts: bool = True) -> None:
         env._check_disjoint()
-        self.name = type(env).__name__
+        self.name, self.casts = type(env).__name__, casts
         self.batch_dims = len(env.batch_size)
         self.groups = env.done_groups
         self.done_spec = env.full_done_spec
@@ -44,7 +46,6 @@ class Expectation:
         # Entries to reshape or cast in each reset and step, worked out in the first one.
         self._adjustments: dict[str, list[_Leaf]] = {}
         self._adjusts = not env.steps_others
-        self._strict = False
 
     def _leaves(self, env: EnvAttributes, spec: Any) -> list[_Leaf]:
         leaves: list[_Leaf] = []
@@ -87,15 +88,6 @@ class Expectation:
             if fitted is not value:
                 put_action(tensordict, key, fitted)
 
-    @contextmanager
-    def strictly(self) -> Iterator[None]:
-        """Do not cast data inside the ``with`` block, to check the dtypes that an environment returns."""
-        saved, self._adjustments, self._strict = self._adjustments, {}, True
-        try:
-            yield
-        finally:
-            self._adjustments, self._strict = saved, False
-
     def adjust(self, data: TensorDictBase, what: str, *, casts: bool) -> None:
         """Reshape and cast the data of a reset or step to the specs, in place, if no information is lost.
 
@@ -109,8 +101,8 @@ class Expectation:
             what: ``"reset"`` or ``"step"``.
             casts: whether to cast.
         """
-        if what not in self._adjustments or self._strict:
-            self._adjustments[what] = self._found_adjustments(data, what, casts and not self._strict)
+        if what not in self._adjustments:
+            self._adjustments[what] = self._found_adjustments(data, what, casts and self.casts)
         for key, shape, dtype in self._adjustments[what]:
             value = data.get(key)
             if shape is not None:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
-from steppe.envs.array.row_writer import EnvRows
+from steppe.arguments import ignored_argument
 from steppe.envs.checks.disagreements import Finding, compare, rewards_at_reset, spec_of_data
-from steppe.envs.checks.written_rows import watch_rows
-from steppe.envs.rollout.stacking import stack_frames
+from steppe.envs.checks.runtime import Expectation
 from steppe.envs.seeding import random_state_kept
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import SpecError
 from steppe.specs import SPEC_KINDS
 
 if TYPE_CHECKING:
@@ -35,15 +34,14 @@ def check_env_specs(
 ) -> None:
     """Compare the data of a few random steps with the specs of an environment.
 
-    For an array environment it also finds entries that ``reset_into`` and ``step_into`` do not write, and values that
-    change when numpy casts them into their row. Such an environment is reset and stepped a few times more.
-
     Buffers, batches and collectors are laid out from specs, so this must pass before an environment is used in one.
+    What an array environment leaves unwritten, and what numpy changes in a cast into its row, the conformance kit finds
+    (``check_written_rows`` of steppe-testing).
 
     Args:
         env: the environment; it is reset and stepped. The random states of torch, numpy, Python and the environment's
             random actions are restored at the end. The generator of the environment itself cannot be.
-        return_contiguous: also try to stack the steps into one TensorDict; by default if no size is dynamic.
+        return_contiguous: an argument of TorchRL, without an effect and with a warning.
         check_dtype: compare dtypes too.
         seed: seed for the environment and the random actions during the check.
         tensordict: data to reset from, for environments that take a state. It is not changed.
@@ -54,46 +52,23 @@ def check_env_specs(
     Raises:
         SpecError: listing every disagreement with its key, the expected value, the value found, and a likely cause.
     """
+    if return_contiguous is not None:
+        ignored_argument("check_env_specs", "return_contiguous", "steps are compared one by one, and never stacked")
     modes = [True, False] if break_when_any_done == "both" else [bool(break_when_any_done)]
     findings: dict[Finding, str] = {}
     env.settle_reward_spec(tensordict)
     with random_state_kept(env), _validation_left_out(env):
-        for where, finding in _written(env, steps):
-            findings.setdefault(finding, where)
-        # Further findings about a row that was not written, or was cast, would only mislead.
-        explained = {finding.key for finding in findings}
-        # An environment that raised an error would raise it again.
-        stopped = any(finding.kind == "stopped" for finding in findings)
-        for stop_at_done in [] if stopped else modes:
+        for stop_at_done in modes:
             if seed is not None:
                 torch.manual_seed(seed)
                 env.set_seed(seed)
-            frames: list[TensorDictBase] = []
-            for where, finding in _episode(env, tensordict, steps, stop_at_done, frames):
-                if (check_dtype or finding.kind != "dtype") and finding.entry not in explained:
+            for where, finding in _episode(env, tensordict, steps, stop_at_done):
+                if check_dtype or finding.kind != "dtype":
                     findings.setdefault(finding, where)
-            contiguous = not env.has_dynamic_specs if return_contiguous is None else return_contiguous
-            if contiguous and not findings and frames and not _is_lazy(env):
-                try:
-                    stack_frames(frames, env.batch_dims, contiguous=True)
-                except NotSupported as error:
-                    findings[Finding("data", None, str(error))] = "rollout"
     if findings:
         lines = "\n".join(f"  - {_said(env, finding)} [{where}]" for finding, where in findings.items())
         places = "1 place" if len(findings) == 1 else f"{len(findings)} places"
         raise SpecError(f"{type(env).__name__}: the data does not fit the specs in {places}:\n{lines}")
-
-
-def _written(env: EnvBase, steps: int) -> Iterator[tuple[str, Finding]]:
-    """Check the rows that an array environment writes, also if it has transforms."""
-    while (base := env._modules.get("base_env")) is not None:
-        env = base  # type: ignore[assignment]
-    writer = None if env.is_closed else env.row_writer
-    if isinstance(writer, EnvRows) and writer.envs == [env]:
-        try:
-            yield from watch_rows(env, writer.layout, steps)
-        except SpecError as error:
-            yield "array environment", Finding("stopped", None, str(error))
 
 
 def _said(env: EnvBase, finding: Finding) -> str:
@@ -102,9 +77,9 @@ def _said(env: EnvBase, finding: Finding) -> str:
 
 
 def _episode(
-    env: EnvBase, start: TensorDictBase | None, steps: int, stop_at_done: bool, frames: list[TensorDictBase]
+    env: EnvBase, start: TensorDictBase | None, steps: int, stop_at_done: bool
 ) -> Iterator[tuple[str, Finding]]:
-    """Reset and step at random; yield each finding with the call that returned the data. Append to ``frames``."""
+    """Reset and step at random; yield each finding with the call that returned the data."""
     root_spec, next_spec = spec_of_data(env, "reset"), spec_of_data(env, "step")
     kept_at_root = set(env.state_keys) | set(env.action_keys)
     if start is not None:
@@ -131,14 +106,14 @@ def _episode(
             for key in env.state_keys:
                 if key not in env.observation_keys and frame.get(key, None) is None:
                     yield where, Finding("missing", key, f"{key!r} is in the state spec but not in the data.")
-            frames.append(frame.copy())
             root = env.step_mdp(frame)
             if env.any_done(root):
                 if stop_at_done:
                     break
                 where = f"reset after step {step}"
+                known = kept_at_root.union(root.keys(include_nested=True, leaves_only=True))
                 root = env.reset(root, select_reset_only=True)
-                for finding in compare(root_spec, root, spare=None, what="reset"):
+                for finding in compare(root_spec, root, spare=known, what="reset"):
                     yield where, finding
         yield from _changed(returned)
     except SpecError as error:
@@ -173,17 +148,6 @@ def _changed(returned: list[Any]) -> Iterator[tuple[str, Finding]]:
             yield where, Finding("buffer", key, text)
 
 
-def _is_lazy(env: EnvBase) -> bool:
-    """Return whether the data cannot be stacked: rows differ, or values are not tensors."""
-
-    def lazy(data: Any) -> bool:
-        if is_non_tensor(data) or isinstance(data, LazyStackedTensorDict):
-            return True
-        return is_tensor_collection(data) and any(lazy(value) for value in data.values())
-
-    return lazy(env.fake_tensordict())
-
-
 @contextmanager
 def _validation_left_out(env: EnvBase) -> Iterator[None]:
     """Turn off the environment's own check of its first reset and step, which would raise at the first finding."""
@@ -192,8 +156,10 @@ def _validation_left_out(env: EnvBase) -> Iterator[None]:
     state = env.base_state
     before, checks = state.validated, state.run_type_checks
     state.validated, state.run_type_checks = {"reset", "step"}, False
+    strict = Expectation(env, casts=False)
+    cache = state.cache = {**(state.cache or {}), "expectation": strict}
     try:
-        with env._expectation.strictly():
-            yield
+        yield
     finally:
         state.validated, state.run_type_checks = before, checks
+        cache.pop("expectation")

@@ -73,15 +73,13 @@ class TransformedRows(RowWriter):
             return [self._of_one(rows[0, ...].copy())]
         return self.base.decode(self._inverses.of_rows(actions))
 
-    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
-        """Return a function that checks and decodes the only action of the only row; None if there are several."""
+    def fast_decoder(self, batch_size: torch.Size) -> Callable[[torch.Tensor], Any] | None:
+        """Return that of the base; if transforms change actions, one for the only action of a single row, or None."""
         if not self._inverses:
-            return self.base.decoder_of_one() if self.n == 1 else None
-        return None if self._of_one is None else self.layout.actions.from_one(self._of_one)
-
-    def decoder_of_rows(self) -> Callable[[torch.Tensor], Any] | None:
-        """Return that of the base, if no transform changes actions."""
-        return None if self._inverses else self.base.decoder_of_rows()
+            return self.base.fast_decoder(batch_size)
+        if batch_size or self._of_one is None:
+            return None
+        return self.layout.actions.fast_decoder_with(self._of_one)
 
     def new_rows(self) -> Rows:
         """Return new rows; their entries are in the memory of the base if it writes its own rows."""

@@ -62,9 +62,18 @@ class RowInverses:
         Args:
             base: the writer before the chain.
         """
-        decode = base.decoder_of_one()
-        if decode is None or not self._is_of_one:
+        fast = base.fast_decoder(torch.Size(()))
+        if fast is None or not self._is_of_one:
             return None
+        (key,) = self.actions.keys
+        fit = self.actions.rules[key].fit
+
+        def decode(action: torch.Tensor) -> Any:
+            decoded = fast(action)
+            if decoded is None:  # it is converted, or the error says why it cannot be
+                decoded = base.decode({key: fit(action).detach()[None].numpy()})
+            return decoded[0]
+
         functions: list[Callable[[Any], Any]] = []
         as_tensor = False
         for part, _, _, leaf in self._chain:

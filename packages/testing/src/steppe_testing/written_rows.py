@@ -1,4 +1,4 @@
-"""Find what array environments do not write into their rows, or write wrongly, for ``check_env_specs``.
+"""check_written_rows: find what array environments do not write into their rows, or write wrongly.
 
 Numpy casts and repeats values without an error. Here rows are filled with a random pattern before each reset and step,
 which shows what is not written, and each value that is written is compared with what the row keeps of it.
@@ -8,37 +8,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from steppe.envs.array.row_layout import RowField, RowLayout
-from steppe.envs.array.row_loop import Loop
-from steppe.envs.array.row_writer import EnvRows
-from steppe.envs.array.rows import Rows
-from steppe.envs.checks.disagreements import Finding
-from steppe.envs.data_types import Array, Key
+from steppe.envs import EnvBase, EnvRows, Loop, RowLayout, Rows
 from steppe.errors import SpecError
 from steppe.specs import numpy_to_torch_dtype_dict
 from steppe.storage import TensorDictBuilder
+from steppe.transforms import TransformedEnv
 
-__all__ = ["watch_rows"]
+__all__ = ["check_written_rows"]
 
 #: How often a reset or step is repeated if an entry still holds the pattern: a written byte equals it by chance.
 _TRIES = 5
 
+_Array = np.ndarray[Any, Any]
 
-def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, Finding]]:
-    """Reset and step an environment at random, and yield each finding with the call in which it was seen.
+
+class _Finding(NamedTuple):
+    """What is wrong with an entry; each kind is reported once for an entry."""
+
+    kind: str
+    key: Any
+    text: str
+
+
+def check_written_rows(env: EnvBase, *, steps: int = 3) -> None:
+    """Find entries that ``reset_into`` and ``step_into`` do not write, and values that a cast into the row changes.
+
+    An environment that is no array environment, or is a batch, passes. Of a transformed one, the base is checked.
 
     Args:
-        env: an array environment.
-        layout: the layout of its row.
-        steps: minimum number of steps.
+        env: the environment; it is reset and stepped at random.
+        steps: minimum number of steps; a few more if an entry seems not to be written.
+
+    Raises:
+        SpecError: listing every entry that is wrong, with the call in which it was seen, and what to write.
     """
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    writer = None if env.is_closed else env.row_writer
+    if not isinstance(writer, EnvRows) or writer.envs != [env]:
+        return
+    found: dict[tuple[str, Any], str] = {}
+    try:
+        for where, finding in _watch(env, writer.layout, steps):
+            found.setdefault((finding.kind, finding.key), f"{finding.text} [{where}]")
+    except SpecError as error:
+        found["stopped", None] = f"{error} [array environment]"
+    if found:
+        lines = "\n".join(f"  - {text}" for text in found.values())
+        places = "1 place" if len(found) == 1 else f"{len(found)} places"
+        raise SpecError(f"{type(env).__name__}: its rows are written wrongly in {places}:\n{lines}")
+
+
+def _watch(env: EnvBase, layout: RowLayout, steps: int) -> Iterator[tuple[str, _Finding]]:
+    """Reset and step an environment at random, and yield each finding with the call in which it was seen."""
     root, following = _Notes(layout.observations), _Notes(layout.written)
-    done: dict[Key, Array] = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
+    done: dict[Any, _Array] = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
     rows = Rows(
         layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
     )
@@ -72,15 +101,15 @@ class _Notes:
     """Rows of some entries, and what was noticed about each entry.
 
     Args:
-        fields: the entries.
+        fields: key, shape and dtype of each entry.
     """
 
-    def __init__(self, fields: list[RowField]) -> None:
+    def __init__(self, fields: list[tuple[Any, tuple[int, ...], np.dtype[Any]]]) -> None:
         #: What was wrong with the values that were written.
-        self.findings: list[Finding] = []
-        self.arrays: dict[Key, Any] = {}
+        self.findings: list[_Finding] = []
+        self.arrays: dict[Any, Any] = {}
         #: Elements that still held the pattern after each call so far.
-        self.suspects: dict[Key, Array] = {}
+        self.suspects: dict[Any, _Array] = {}
         self._random = np.random.default_rng(0)
         self._called = False
         for key, shape, dtype in fields:
@@ -102,18 +131,18 @@ class _Notes:
         self._called = True
         self.suspects = {key: held for key, held in untouched.items() if held.any()}
 
-    def _pattern(self, array: Array) -> Array:
+    def _pattern(self, array: _Array) -> _Array:
         """Return random bytes ``[n, itemsize]`` that are no valid value if possible: NaN for floating-point numbers."""
         if array.dtype.kind == "b":
             return np.full(_bytes(array).shape, 0xAA, np.uint8)
-        pattern: Array = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
+        pattern: _Array = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
         if array.dtype.kind in "fc":
             numbers = pattern.view(array.real.dtype).reshape(-1)
             whole = numbers.view(f"u{numbers.itemsize}")
             whole |= np.array(np.nan, numbers.dtype).view(whole.dtype)
         return pattern
 
-    def unwritten(self, method: str) -> Iterator[Finding]:
+    def unwritten(self, method: str) -> Iterator[_Finding]:
         """Yield a finding for each entry that kept every pattern."""
         for key, held in self.suspects.items():
             row = self.arrays[key][0]
@@ -126,10 +155,10 @@ class _Notes:
                     f"{key!r} is not written as a whole by {method}: {int(held.sum())} of {held.size} values are left "
                     f"out, the first at {first}. Write all of it each time, the old content is arbitrary."
                 )
-            yield Finding("unwritten", key, text)
+            yield _Finding("unwritten", key, text)
 
 
-def _bytes(array: Array) -> Array:
+def _bytes(array: _Array) -> _Array:
     """Return the memory of an array as bytes ``[size, itemsize]``."""
     return array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
 
@@ -143,7 +172,7 @@ class _Watch:
         findings: where to append findings.
     """
 
-    def __init__(self, key: Key, memory: Array, findings: list[Finding]) -> None:
+    def __init__(self, key: Any, memory: _Array, findings: list[_Finding]) -> None:
         self.key, self.memory, self.findings = key, memory, findings
         self.dtype = numpy_to_torch_dtype_dict[memory.dtype]
 
@@ -186,12 +215,11 @@ class _Watch:
         )
 
     def _note(self, kind: str, text: str) -> None:
-        finding = Finding(kind, self.key, text)
-        if finding not in self.findings:
-            self.findings.append(finding)
+        if not any((finding.kind, finding.key) == (kind, self.key) for finding in self.findings):
+            self.findings.append(_Finding(kind, self.key, text))
 
 
-def _lost(written: Array, kept: Array) -> tuple[object, object] | None:
+def _lost(written: _Array, kept: _Array) -> tuple[object, object] | None:
     """Return the first value that a cast has changed, and the result. Floating-point numbers may be rounded."""
     if written.dtype.kind not in "biufc":
         return (written.ravel()[0], kept.ravel()[0].item()) if kept.size else None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 from tensordict import NestedKey, TensorDictBase, is_leaf_nontensor
 
+from steppe.envs import EnvBase
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite, Unbounded, as_path, make_composite_from_td
-
-if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
 
 __all__ = ["auto_specs_"]
 

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from steppe.envs import EnvBase, check_env_specs
 from steppe.errors import SpecError
 from steppe.specs import NonTensor, Unbounded
-from steppe_testing import TextCountingEnv
+from steppe_testing import TextCountingEnv, auto_specs_
 
 
 class NoSpecs(EnvBase):
@@ -41,7 +41,7 @@ def act(td):
 
 
 def test_specs_can_be_read_off_data():
-    env = NoSpecs().auto_specs_(act)
+    env = auto_specs_(NoSpecs(), act)
 
     assert env.full_observation_spec["position"] == Unbounded((2,))
     assert env.full_observation_spec["grows"].shape == (-1,)
@@ -53,13 +53,13 @@ def test_specs_can_be_read_off_data():
 def test_specs_read_off_data_may_be_text():
     env = TextCountingEnv()
     action = env.rand_action()["action"]
-    env.auto_specs_(lambda td: td.set("action", action))
+    auto_specs_(env, lambda td: td.set("action", action))
 
     assert isinstance(env.full_observation_spec["text"], NonTensor)
 
 
 def test_reading_specs_names_keys_that_are_not_there():
     with pytest.raises(SpecError, match="no action at"):
-        NoSpecs().auto_specs_(lambda td: td)
+        auto_specs_(NoSpecs(), lambda td: td)
     with pytest.raises(SpecError, match="no reward at"):
-        NoSpecs().auto_specs_(act, reward_key="prize")
+        auto_specs_(NoSpecs(), act, reward_key="prize")

@@ -1,1 +1,0 @@
-"""Masks of rows: those that a step leaves out, and those that a reset is for."""

@@ -1,0 +1,16 @@
+"""Groups of agents: the argument ``group_map`` of environments with several agents.
+
+``MarlGroupMapType`` is importable from ``steppe`` and ``steppe.envs`` too.
+"""
+
+from __future__ import annotations
+
+from steppe_multi_agent.agent_groups import (
+    GroupMap,
+    MarlGroupMapType,
+    check_marl_grouping,
+    group_agents,
+    group_agents_by_name,
+)
+
+__all__ = ["GroupMap", "MarlGroupMapType", "check_marl_grouping", "group_agents", "group_agents_by_name"]
