@@ -98,7 +98,7 @@ def test_channels_in_front_may_be_as_many_as_there_are(transform, shape):
 def test_channels_in_front_are_not_put_there_twice():
     once = ToTensorImage()(pixels=image(30, 44, 3))
 
-    with pytest.raises(SpecError, match=r"found the shape \(3, 30, 44\). Channels come first already"):
+    with pytest.raises(SpecError, match=r"found the shape \(3, 30, 44\), whose channels are first already"):
         ToTensorImage()(pixels=once)
     assert ToTensorImage(shape_tolerant=True)(pixels=once).shape == (3, 30, 44)
 
