@@ -208,7 +208,7 @@ def test_stored_data_gets_its_names_back():
 def test_a_missing_key_is_named_unless_it_may_be_missing():
     """The error names the key that stored data lacks."""
     rename = RenameTransform(["b"], ["c"])
-    with pytest.raises(KeyError, match=r"no entry 'b' in the data, which has \['a'"):
+    with pytest.raises(KeyError, match=r"no entry 'b'. It has \['a'"):
         rename(TensorDict(a=torch.ones(1)))
 
     rename.set_missing_tolerance(True)
