@@ -302,7 +302,7 @@ def test_a_mask_or_action_that_is_not_there_is_named():
         TransformedEnv(Masked(), ActionMask("move")).reset()
     with pytest.raises(NotSupported, match="Append it"):
         ActionMask()(TensorDict({}, []))
-    with pytest.raises(StateError, match="belongs to none"):
+    with pytest.raises(StateError, match="has no environment"):
         _ = ActionMask().action_spec
 
 
@@ -395,15 +395,15 @@ def test_another_policy_may_begin(base):
     [
         (lambda: ActionScaling(["a", "b"]), "scales one action"),
         (lambda: ActionScaling(loc=1.0), "both, or neither"),
-        (lambda: ActionScaling(loc=1.0, scale=0.0), "no scale may be 0"),
-        (lambda: ActionScaling([]), "give loc and scale"),
-        (lambda: ActionScaling.from_stats(mean=1.0), "give mean and std"),
-        (lambda: ActionDiscretizer(0), "num_intervals is a whole number >= 1"),
+        (lambda: ActionScaling(loc=1.0, scale=0.0), "scale must not contain 0"),
+        (lambda: ActionScaling([]), "pass loc and scale"),
+        (lambda: ActionScaling.from_stats(mean=1.0), "pass either mean and std"),
+        (lambda: ActionDiscretizer(0), "num_intervals must be a whole number >= 1"),
         (lambda: DiscreteActionProjection(4, 2), "found 4 and 2"),
         (lambda: FlattenAction(0, 1), "first_dim must be negative"),
         (lambda: FlattenAction(-1, -2), "first_dim must be <= last_dim"),
-        (lambda: MultiAction(dim=0), "dim is a whole number >= 1"),
-        (lambda: ConditionalPolicySwitch(None, all_ones), "policy is a function of a TensorDict, found NoneType"),
+        (lambda: MultiAction(dim=0), "dim must be a whole number >= 1"),
+        (lambda: ConditionalPolicySwitch(None, all_ones), "policy must be a function of a TensorDict, found NoneType"),
     ],
 )
 def test_bad_arguments_are_refused(make, says):
@@ -417,7 +417,7 @@ def test_bad_arguments_are_refused(make, says):
         (ActionScaling(["move"]), BOX, r"no action 'move'. It takes \['action'\]"),
         (ActionScaling(), OneHot(3), "an action of floats"),
         (ActionDiscretizer(3), Unbounded((2,)), "two finite bounds"),
-        (ActionDiscretizer(torch.tensor([2, 3])), Bounded(-1.0, 1.0, (3,)), "for 2 numbers, and the action has 3"),
+        (ActionDiscretizer(torch.tensor([2, 3])), Bounded(-1.0, 1.0, (3,)), "has 2 numbers, but the action has 3"),
         (DiscreteActionProjection(3, 4), OneHot(2), "one-hot actions of 3"),
         (FlattenAction(), BOX, "the action has 1 dimensions"),
     ],
