@@ -257,7 +257,7 @@ def test_a_lock_of_ones_own_is_held_and_does_not_travel():
     assert lock.acquire(block=False)
     with pytest.raises(NotSupported, match=r"cannot be sent to a worker.*SharedLock\(\)"):
         pickle.dumps(norm)
-    with pytest.raises(SpecError, match="A lock is a context manager"):
+    with pytest.raises(SpecError, match="A lock must be a context manager"):
         VecNorm(["observation"], lock=3)
 
 
