@@ -146,5 +146,5 @@ def test_success_of_stored_data():
 def test_a_success_that_is_not_there_is_refused():
     with pytest.raises(SpecError, match=r"no entry 'success'. It has \['observation'"):
         TransformedEnv(DataEnv(OBSERVATION), SuccessReward()).reset()
-    with pytest.raises(SpecError, match="scale is a number, found 'much'"):
+    with pytest.raises(SpecError, match="scale must be a number, found 'much'"):
         SuccessReward(scale="much")
