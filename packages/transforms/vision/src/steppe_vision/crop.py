@@ -16,7 +16,10 @@ __all__ = ["CenterCrop", "Crop"]
 
 
 def _kernel(source: Any, target: Any, top: int, left: int) -> Any:
-    """Return a function that copies a rectangle of images ``[n, *, H, W]``; pixels outside the image become 0."""
+    """Return a function that copies a rectangle of images ``[n, *, H, W]``.
+
+    Pixels outside the image become 0.
+    """
     (height, width), (rows, columns) = source.shape[-2:], target.shape[-2:]
     above, below = max(top, 0), max(min(top + rows, height), 0)
     before, behind = max(left, 0), max(min(left + columns, width), 0)
@@ -130,6 +133,9 @@ class CenterCrop(_Cropped):
 
 
 def _middle(size: int, part: int) -> int:
-    """Return the first row or column of the middle; negative if the crop is larger than the image."""
+    """Return the first row or column of the middle.
+
+    It is negative if the crop is larger than the image.
+    """
     # If the difference is odd, choose the same pixel as torchvision's center_crop, so that results agree.
     return round((size - part) / 2) if size >= part else -((part - size) // 2)

@@ -40,11 +40,17 @@ class ImageTransform(ObservationTransform):
         super().__init__(in_keys, out_keys)
 
     def settings(self) -> tuple[Any, ...]:
-        """Return the settings that determine the result; environments with equal settings share one call."""
+        """Return the settings that determine the result.
+
+        Environments of a batch with equal settings share one call.
+        """
         return ()
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the bounds of the result for an image with bounds ``low`` and ``high``; None for no bounds."""
+        """Return the bounds of the result; None for no bounds.
+
+        ``low`` and ``high`` are the bounds of the image.
+        """
         return self._apply_transform(low), self._apply_transform(high)
 
     def shared_key(self) -> Any:
@@ -83,7 +89,7 @@ class ImageTransform(ObservationTransform):
         return type(self).__name__
 
     def _check(self, image: torch.Tensor, *, layout: str = "C, H, W") -> None:
-        """Raise an error if an image has too few dimensions, or its channels are on the wrong side."""
+        """Raise an error if an image has too few dimensions, or its channels last."""
         if image.ndim < len(layout.split(",")):
             raise SpecError(f"{self._name} takes images [*, {layout}], found the shape {tuple(image.shape)}.")
         if image.ndim > 2 and layout != "H, W, C" and channels_last(image.shape):
