@@ -396,5 +396,5 @@ def test_one_hot_rows_are_int64_whatever_the_numbers_are():
 
 @pytest.mark.parametrize("second", [StepCounter(), 3, "rgb_array"])
 def test_a_wrapper_refuses_a_second_argument_that_is_no_bool(second):
-    with pytest.raises(TypeError, match="categorical_action_encoding is True or False, found"):
+    with pytest.raises(TypeError, match="categorical_action_encoding must be True or False, found"):
         GymWrapper(GymEnv("CartPole-v1")._env, second)
