@@ -110,7 +110,7 @@ def test_some_agents_alone_cannot_be_reset():
     td = env.reset()
     td["walker", "_reset"] = torch.tensor([[True], [False], [False]])
 
-    with pytest.raises(NotSupported, match="some agents alone"):
+    with pytest.raises(NotSupported, match="only some agents"):
         env.reset(td)
 
 
