@@ -155,7 +155,7 @@ def test_wrong_arguments_are_refused_by_the_wrapper_itself():
         CounterWrapper()
     with pytest.raises(TypeError, match="unexpected keyword argument 'sclae'"):
         CounterEnv("4", sclae=3)
-    with pytest.raises(TypeError, match="give it as env, or define _build_env"):
+    with pytest.raises(TypeError, match="pass it as env, or define _build_env"):
         GymLikeEnv()
 
 
