@@ -232,7 +232,7 @@ class ActionScaling(ActionInverse):
             if None not in values.values():
                 return cls.from_stats(**values, **kwargs)
         raise SpecError(
-            "ActionScaling.from_metadata: metadata has neither action_mean and action_std nor action_low and action_high."
+            "ActionScaling.from_metadata: metadata needs action_mean and action_std, or action_low and action_high."
         )
 
     def _repr_keys(self) -> Any:
