@@ -321,13 +321,13 @@ def test_wrong_infos_are_refused_before_anything_moves(workers: int) -> None:
             (
                 {"n_episodes": 32, "agent_info": ids("agent_id", 31)},
                 SpecError,
-                "agent_info has 31 rows, request has 32",
+                "agent_info has 31 rows, but n_episodes is 32",
             ),
             ({"agent_info": ids("agent_id", 3), "env_info": told([1, 2])}, SpecError, "3 rows, env_info has 2 rows"),
             ({"agent_info": ids("agnt_id", 3)}, InfoError, r"must have \['agent_id'\].* found \['agnt_id'\]"),
             ({"env_info": ids("env_id", 3)}, InfoError, "'length'"),
             ({"agent_info": {"agent_id": torch.zeros(3)}}, SpecError, "dtype torch.int64, found torch.float32"),
-            ({}, SpecError, "how many episodes"),
+            ({}, SpecError, "number of episodes"),
         ]
         for arguments, error, said in wrong:
             with pytest.raises(error, match=said):
