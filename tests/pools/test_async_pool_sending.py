@@ -109,7 +109,7 @@ def test_data_that_does_not_say_where_it_goes_is_refused(pool: Any) -> None:
 
     with pytest.raises(SpecError, match=r'env_index=..., or write td\["env_index"\]'):
         env.async_step_send(td[0])
-    with pytest.raises(SpecError, match=r"batch size \(2,\) cannot be divided among 1 environments, \[0\]"):
+    with pytest.raises(SpecError, match=r"for the 1 environments \[0\] must have batch size \[1\], found \(2,\)"):
         env.async_step_send(td[:2], env_index=0)
 
 
@@ -138,7 +138,7 @@ def test_a_busy_environment_is_not_sent_more(pool: Any, tmp_path: Path) -> None:
     for call in (env.reset, partial(env.step, td), partial(env.set_seed, 0), partial(env.step_at, td[:1], [0])):
         with pytest.raises(StateError, match="environment 1 was sent a step"):
             call()
-    with pytest.raises(AttributeError, match="'max_steps' cannot be read while environments are at work"):
+    with pytest.raises(AttributeError, match="'max_steps' cannot be read while calls are pending"):
         list(env.max_steps)
     env.async_step_send(td[0], env_index=0)  # env 0 was not started by what was refused
     gate.open()
