@@ -1,6 +1,6 @@
-"""What holds for every test: fixed seeds, no display, and nothing left behind at the end of the session.
+"""Settings and checks of all tests: fixed seeds, no display, nothing left behind.
 
-Time limits of tests stand in pyproject.toml, those of what they start in tests/limits.py.
+The time limit of a test is in pyproject.toml, those of its processes are in tests/limits.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Agents in batches: what they declare is there as in requests."""
+"""Agents in batches have the same entries as in requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: requests that run, and what can be done meanwhile."""
+"""Jobs: running requests, and actions while they run."""
 
 from __future__ import annotations
 

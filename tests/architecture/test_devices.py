@@ -1,4 +1,7 @@
-"""Every tensor that steppe makes says where it is, so that torch.set_default_device changes nothing."""
+"""All tensors of steppe have an explicit device.
+
+So torch.set_default_device has no effect.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public name says what it is, and so does every public method and property of a public class."""
+"""All public names, methods and properties have docstrings."""
 
 from __future__ import annotations
 

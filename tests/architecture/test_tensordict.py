@@ -1,4 +1,4 @@
-"""What steppe takes of tensordict beside its stable public names is in two modules."""
+"""Only two modules use names of tensordict that are not stable and public."""
 
 from __future__ import annotations
 

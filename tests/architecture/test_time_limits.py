@@ -1,4 +1,4 @@
-"""What tests start has a time limit, and what hangs all the same ends one test instead of the run."""
+"""Processes of tests have time limits, and a hanging test does not end the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that stand for environments with few of our packages installed."""
+"""Folders that imitate environments with few installed packages."""
 
 from __future__ import annotations
 

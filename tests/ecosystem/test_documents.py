@@ -1,4 +1,4 @@
-"""The programs in the documents run as they stand."""
+"""The programs in the documents run, and print the documented output."""
 
 from __future__ import annotations
 

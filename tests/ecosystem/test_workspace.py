@@ -1,4 +1,4 @@
-"""What the packages say of each other."""
+"""Consistency of the packages' metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs programs in forks of an interpreter that has torch and tensordict loaded; see the package's docstring.
+"""Run programs in forks of an interpreter that has torch and tensordict loaded.
 
 A fork runs a program as a new interpreter would: as ``__main__``, with its arguments, folder, environment, standard
 streams and search path, in a session of its own, and ends with what the program has registered for its end.

@@ -1,4 +1,4 @@
-"""One rule for actions, however one acts: what loses nothing is converted, what is not there is an ActionError."""
+"""All code paths validate and convert actions by one rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``steppe collect`` as a user runs it: a process of its own, real environments, real files."""
+"""``steppe collect`` as a separate process, with real environments and files."""
 
 from __future__ import annotations
 

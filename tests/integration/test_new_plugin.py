@@ -1,4 +1,4 @@
-"""What ``steppe new-plugin`` writes is built, installed, found, and passes the conformance kit as it stands."""
+"""The package that ``steppe new-plugin`` writes passes the conformance kit."""
 
 from __future__ import annotations
 

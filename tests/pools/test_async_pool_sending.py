@@ -1,4 +1,4 @@
-"""What is sent to the environments of a pool, and what they give back."""
+"""Data sent to the environments of a pool, and their results."""
 
 from __future__ import annotations
 

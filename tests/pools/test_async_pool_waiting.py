@@ -1,4 +1,4 @@
-"""How long a pool waits, for whose results, and what interrupts it."""
+"""Waiting for results of a pool: duration, selection, interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded: environments, chains of transforms, and which of them are put together.
+"""The recorded environments, chains of transforms, and their combinations.
 
 An environment is a function of the row that it is in a batch: rows end at different times. Everything here is found by
 name, so that a worker process can make it.

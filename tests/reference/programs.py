@@ -1,7 +1,7 @@
-"""How environments are used: each program plays an environment, or a batch, and notes the data that it returns.
+"""Programs that use an environment or a batch, and record its data.
 
-The same program plays one environment alone and a batch in which it is a row: what is given to a row (actions, masks,
-``env_info``, edits) depends on the row alone, and so must its data.
+The same program uses a single environment, and a batch in which this environment is a row. The inputs of a row
+(actions, masks, ``env_info``, edits) depend only on the row, so its data must depend only on the row too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whatever runs an environment, and however it is acted on: its data is that of the record.
+"""All classes and code paths return the recorded data.
 
 ``python -m tests.reference.record`` makes records anew, where data is meant to change, and prints what has changed.
 """

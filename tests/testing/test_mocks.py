@@ -1,4 +1,4 @@
-"""The mock environments do what their names say."""
+"""The mock environments behave as documented."""
 
 from __future__ import annotations
 

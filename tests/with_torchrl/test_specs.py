@@ -1,4 +1,4 @@
-"""Specs as those of TorchRL, and back: what is asked for by class takes ours after one call."""
+"""Conversion of specs to TorchRL's and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches may not leave behind, and scripts run as a user runs them."""
+"""Checks that batches leave nothing behind; scripts run as users run them."""
 
 from __future__ import annotations
 

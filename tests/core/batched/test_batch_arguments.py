@@ -1,4 +1,4 @@
-"""Arguments of a batch that programs for TorchRL pass: those that only choose how, and those that do something."""
+"""Arguments of batches in programs for TorchRL, with and without an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: what they are made of, what they refuse, and rows that differ."""
+"""Batches: factories, refused arguments, and rows with different specs."""
 
 from __future__ import annotations
 

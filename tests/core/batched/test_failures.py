@@ -1,4 +1,4 @@
-"""What goes wrong in an environment or a worker: it is said at once, and closing is clean afterwards."""
+"""Errors of environments and workers: prompt reports, clean closing."""
 
 from __future__ import annotations
 

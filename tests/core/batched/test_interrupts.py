@@ -1,4 +1,4 @@
-"""A script that is interrupted or killed: its batch hears of Ctrl-C from nobody else, and leaves nothing behind."""
+"""Interrupted and killed scripts: Ctrl-C reaches batches; nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The usual step of a batch gives what any other step gives, and leaves to those what it is not made for."""
+"""The fast step of a batch returns the same data as other steps."""
 
 from __future__ import annotations
 

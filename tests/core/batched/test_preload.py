@@ -1,4 +1,4 @@
-"""The fork server loads plugins ahead for the next batch, but for those that say that they cannot be forked."""
+"""The fork server preloads plugins for the next batch, except those not fork-safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is given of its caller's process: each thing as it is when the worker starts."""
+"""Settings of the caller's process that workers receive at their start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay buffer that keeps what it is given, and tells how far a collector in the background has come."""
+"""A replay buffer that records its data, and reports the progress of a collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collector takes, and how it refuses the rest."""
+"""Arguments that collectors accept and refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a batch on its way to the caller."""
+"""Processing of a batch between collection and delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches hold what a hand-written loop finds, and go on where the one before stopped."""
+"""Batches equal those of a handwritten loop, and continue after the last batch."""
 
 from __future__ import annotations
 

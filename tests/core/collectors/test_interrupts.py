@@ -1,4 +1,4 @@
-"""Ctrl-C while a collector is at work: it goes on, and no trajectory has a gap."""
+"""Ctrl-C in a running collector leaves no gap in a trajectory."""
 
 from __future__ import annotations
 

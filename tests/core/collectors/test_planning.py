@@ -1,4 +1,4 @@
-"""The call of a policy that is planned once gives what the policy gives."""
+"""The planned call of a policy returns the same as the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a policy, in workers or on another device, act with what the caller's has become, or that is an error."""
+"""Copies of a policy follow the changes of the caller's policy, or raise an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectories are held back until they have ended."""
+"""Batches of whole trajectories contain only trajectories that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an action must be, and what is said of one that is not."""
+"""Validation of actions, and errors about wrong ones."""
 
 from __future__ import annotations
 

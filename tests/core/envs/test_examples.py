@@ -1,4 +1,4 @@
-"""What guides of the interface show, as they show it: rollouts, partial resets and steps, done entries."""
+"""Examples of guides: rollouts, partial resets and steps, done entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries whose names begin with an underscore: left out, unless somebody declares them."""
+"""Private entries are left out of data unless they are declared."""
 
 from __future__ import annotations
 

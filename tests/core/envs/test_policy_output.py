@@ -1,4 +1,4 @@
-"""What a policy returns is added to the root, whichever TensorDict it is in."""
+"""The output of a policy is added to the root, in any TensorDict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""step: what is refused, what is completed, what is kept."""
+"""step: refused, completed and unchanged data."""
 
 from __future__ import annotations
 

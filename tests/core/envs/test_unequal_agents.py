@@ -1,4 +1,4 @@
-"""Environments whose agents have actions and observations of their own names and sizes."""
+"""Environments whose agents differ in the names and sizes of their entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_env_specs on array environments: what they leave unwritten, and what is lost on the way into a row."""
+"""check_env_specs on array environments: unwritten and wrongly converted values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a plugin whose hooks return something else than they should."""
+"""Errors about wrong return values of plugin hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of other packages, of each kind that entry points name: found, listed, refused with what to do."""
+"""Classes that packages add by entry points: lookup, lists, errors."""
 
 from __future__ import annotations
 

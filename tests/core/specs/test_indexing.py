@@ -1,4 +1,4 @@
-"""An index means for a spec what it means for a tensor of its shape."""
+"""Indexing a spec has the meaning of indexing a tensor of its shape."""
 
 from __future__ import annotations
 

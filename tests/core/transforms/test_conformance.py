@@ -1,4 +1,4 @@
-"""The core's transforms against the kit that certifies those of plugins."""
+"""The core's transforms pass the conformance kit."""
 
 from __future__ import annotations
 

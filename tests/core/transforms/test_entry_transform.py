@@ -1,4 +1,4 @@
-"""Transforms of single entries, of whatever kind these are."""
+"""Transforms of single entries of any kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms as they are written for TorchRL, alone, in and over batches, on arrays and on TensorDicts."""
+"""Transforms written for TorchRL, inside and around batches, on both code paths."""
 
 from __future__ import annotations
 

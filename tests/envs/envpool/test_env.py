@@ -1,4 +1,4 @@
-"""EnvPool's pools through steppe, held against the pools themselves."""
+"""EnvPool in steppe, compared with EnvPool itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many environments of gymnasium and of packages that extend it give, for seeds and actions, the library's own data."""
+"""Environments of gymnasium and its extensions return the library's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps are prepared for one row: what they give the library, and that they follow what changes."""
+"""Steps that are compiled for one row follow later changes."""
 
 from __future__ import annotations
 

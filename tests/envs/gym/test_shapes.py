@@ -1,4 +1,4 @@
-"""What an environment returns later has the shape that its space says, or is an error: it is never repeated."""
+"""Values of a wrong shape raise an error, and are never broadcast."""
 
 from __future__ import annotations
 

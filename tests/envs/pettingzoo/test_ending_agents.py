@@ -1,4 +1,4 @@
-"""Agents that end before the episode does, and those that have not the turn."""
+"""Agents that end before the episode, and agents that wait for their turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VMAS through steppe, held against VMAS itself."""
+"""VMAS in steppe, compared with VMAS itself."""
 
 from __future__ import annotations
 

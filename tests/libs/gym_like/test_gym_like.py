@@ -1,4 +1,4 @@
-"""Wrappers written as TorchRL's are: _build_env, _make_specs and the methods that read what a library returns."""
+"""Wrappers with TorchRL's methods: _build_env, _make_specs, read_obs and others."""
 
 from __future__ import annotations
 

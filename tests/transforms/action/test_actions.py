@@ -1,4 +1,4 @@
-"""What the environment takes for what the caller writes."""
+"""Conversion of the caller's actions to the environment's."""
 
 from __future__ import annotations
 

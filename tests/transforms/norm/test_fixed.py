@@ -1,4 +1,4 @@
-"""ObservationNorm and RewardScaling: values, specs, and numbers that are found."""
+"""ObservationNorm and RewardScaling: values, specs, estimated statistics."""
 
 from __future__ import annotations
 

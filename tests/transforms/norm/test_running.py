@@ -1,4 +1,4 @@
-"""VecNorm and VecNormV2: what they count, what they make of it, and where the numbers are."""
+"""VecNorm and VecNormV2: updates, results and memory of statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VideoRecorder: which frames it keeps, and what it says where there are none to keep."""
+"""VideoRecorder: recorded frames, and errors if there are none."""
 
 from __future__ import annotations
 

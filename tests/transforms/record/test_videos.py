@@ -1,4 +1,4 @@
-"""What is in a video that was recorded: decoded, and held against the frames that were rendered."""
+"""Decoded videos, compared with the rendered frames."""
 
 from __future__ import annotations
 

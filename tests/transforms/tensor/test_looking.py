@@ -1,4 +1,4 @@
-"""What looks at data: for what is not finite, for how long it took, for what it is."""
+"""FiniteTensorDictCheck, Timer and Hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts, begins, prolongs and ends episodes."""
+"""Transforms that count, begin, prolong and end episodes."""
 
 from __future__ import annotations
 

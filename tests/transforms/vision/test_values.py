@@ -1,4 +1,4 @@
-"""What the transforms of images make of an image, held against OpenCV and against values worked out by hand."""
+"""Transformed images, compared with OpenCV and with values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of a gym environment: beside its observation, alone, repeated actions, a batch of workers, added later."""
+"""Frames of a gym environment, with other observations, repeats and batches."""
 
 import gymnasium
 import numpy as np
