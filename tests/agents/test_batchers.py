@@ -81,7 +81,7 @@ def test_one_process_gives_an_episode_of_each_environment() -> None:
 
 
 class Listening(UniformAgent):
-    """Says what it was told last."""
+    """An agent that writes the last argument of ``update``."""
 
     told = 0
 

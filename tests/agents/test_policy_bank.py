@@ -25,7 +25,7 @@ from tests.core.collectors.counters_and_walks import (
 
 
 class Net(torch.nn.Module):
-    """A net that notes what it is called with."""
+    """A net that records its inputs."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

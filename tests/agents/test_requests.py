@@ -299,7 +299,7 @@ def test_agent_info_may_change_in_the_middle_of_an_episode() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_automatic_reset_repeats_the_info_of_its_lane(workers: int) -> None:
-    """An episode that begins by itself gets the env_info and agent_info of its lane."""
+    """An automatic reset uses the env_info and agent_info of its lane."""
     lanes = 4 if not workers else 2
     with make(workers, lambda: counters(lanes), UniformAgent(), auto_reset=True) as collector:
         collector.reset_lanes(agent_info=ids("agent_id", 4), env_info=told([1, 2, 3, 4]))

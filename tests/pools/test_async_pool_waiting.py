@@ -44,7 +44,7 @@ def test_a_result_is_received_by_its_index(pool: Any) -> None:
 
 
 class Waiting(ArrayCountingEnv):
-    """Steps once somebody writes to a named pipe."""
+    """An environment that steps when another process writes to a named pipe."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

@@ -78,7 +78,7 @@ def test_a_caller_that_is_killed_takes_its_workers_along(run_script: Callable[..
 
 
 class Ponderous(ArrayCountingEnv):
-    """Stops at a gate when it is asked something, or reset."""
+    """An environment that waits at a gate in ``ponder`` and in resets."""
 
     def __init__(self, gate: Gate, **kwargs: Any) -> None:
         super().__init__(**kwargs)

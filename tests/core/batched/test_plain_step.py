@@ -66,7 +66,7 @@ def test_usual_steps_give_what_a_step_a_root_and_a_reset_give(batch: Any, edit: 
 
 
 class _Noting(ArrayCountingEnv):
-    """Keeps the actions that it is given."""
+    """An environment that records its actions."""
 
     def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
         vars(self).setdefault("given", []).append(copy.copy(action))

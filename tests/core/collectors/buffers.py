@@ -8,7 +8,7 @@ from tensordict import TensorDictBase
 
 
 class Buffer:
-    """What a collector needs of a replay buffer; says when it has 12 frames."""
+    """A minimal replay buffer for collectors; signals when it has 12 frames."""
 
     def __init__(self) -> None:
         self.extended: list[TensorDictBase] = []

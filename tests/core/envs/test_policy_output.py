@@ -22,7 +22,7 @@ EACH = pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES.keys())
 
 
 def second(td):
-    """The second of three actions, in a TensorDict of its own."""
+    """Return the second of three actions, in a new TensorDict."""
     action = torch.zeros(*td.batch_size, 3, dtype=torch.bool)
     action[..., 1] = True
     return TensorDict(action=action)

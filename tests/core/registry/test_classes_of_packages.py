@@ -15,7 +15,7 @@ from steppe.registry import find_class, list_classes, list_plugins
 
 
 class Kind(NamedTuple):
-    """A kind of classes: how they are found, and a name that the registry knows of a package that is not installed."""
+    """A kind of classes: its lookup, and a known name of a missing package."""
 
     name: str
     noun: str

@@ -12,7 +12,7 @@ from steppe.versions import backends
 
 @pytest.fixture(autouse=True)
 def process_defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test starts without a process default and without families of others, and leaves none behind."""
+    """Run each test without process defaults and registered families."""
     monkeypatch.setattr(backends, "_defaults", {})
     monkeypatch.setattr(backends, "_families", {"gym": ("gymnasium", "gym")})
     yield

@@ -77,7 +77,7 @@ def test_a_decorated_function_runs_under_the_choice(family):
 
 
 def test_a_decorated_coroutine_has_its_own_backend(family):
-    """A coroutine that runs beside another keeps the backend it is decorated with."""
+    """A coroutine that runs with another one keeps its decorated backend."""
 
     async def both():
         started = asyncio.Event()

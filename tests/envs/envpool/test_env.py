@@ -30,7 +30,7 @@ def given_actions(env: MultiThreadedEnv) -> torch.Tensor:
 
 
 def test_every_row_is_a_transition_with_its_last_observation() -> None:
-    """A row that ends holds its own last observation, not one of the next episode."""
+    """An ended row has its last observation, not one of the next episode."""
     env = make_env("envpool:CartPole-v1", num_workers=3)
     actions = given_actions(env)
     pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)

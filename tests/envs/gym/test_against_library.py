@@ -133,7 +133,10 @@ class Played:
             root = dict(parts(space, self.env.reset()[0])) if terminated or truncated else after
 
     def check(self, seed, steps):
-        """``steps`` yields what steppe found, one TensorDict a step."""
+        """Compare with the library.
+
+        ``steps`` yields the data of steppe, one TensorDict for each step.
+        """
         count = 0
         for (root, after, reward, terminated, truncated), found in zip(self.rows[seed], steps, strict=True):
             for expected, data in ((root, found), (after, found["next"])):

@@ -19,7 +19,7 @@ from steppe_testing import assert_equal_data  # noqa: E402
 
 
 class Player(gymnasium.Env):
-    """Keeps the actions that it is given; its observations are drawn from its space."""
+    """An environment that records its actions, with random observations."""
 
     def __init__(self, observation=None, action=None):
         self.observation_space = observation or spaces.Box(-1, 1, (2,))
@@ -160,7 +160,7 @@ def test_actions_of_a_dict_have_their_own_names_at_the_root():
 
 def test_a_missing_observation_is_what_the_user_says():
     class Forgetful(gymnasium.vector.VectorEnv):
-        """Resets a row within its step, and tells nobody what the last observation was."""
+        """A vector environment that resets rows in a step and loses last observations."""
 
         num_envs = 2
         metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}

@@ -79,7 +79,7 @@ def test_a_seed_is_the_library_s_and_is_used_once():
 
 
 def test_seed_none_comes_from_the_operating_system():
-    """set_seed(None) does not go on from the last seed."""
+    """set_seed(None) does not continue from the last seed."""
     env, seeded = GymEnv("CartPole-v1"), GymEnv("CartPole-v1")
     for each in (env, seeded):
         each.set_seed(0)

@@ -16,7 +16,7 @@ from steppe_gym import GymWrapper  # noqa: E402
 
 
 class Library(gymnasium.Env):
-    """Notes the actions that it is given, and returns what it is told to."""
+    """An environment that records its actions, and returns chosen values."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 

@@ -34,7 +34,7 @@ def takes(leaf):
 
 
 def given(transform, leaf, action):
-    """What an environment is given for an action of the caller."""
+    """Return the environment's action for an action of the caller."""
     env = TransformedEnv(takes(leaf), transform)
     check_env_specs(env)
     return env.transform.inv(TensorDict(action=action))["action"]
@@ -171,7 +171,7 @@ def test_the_action_may_have_a_key_of_its_own():
 
 @EACH_BASE
 def test_actions_that_the_base_lacks_are_replaced(base):
-    """An action outside of those of the base becomes a random one of the base."""
+    """An action that the base does not have becomes a random one."""
     env = TransformedEnv(base(99, action="one_hot"), DiscreteActionProjection(3, 5))
     check_env_specs(env)
     env.set_seed(0)

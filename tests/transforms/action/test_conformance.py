@@ -18,7 +18,7 @@ from steppe_testing import TransformConformance
 
 
 class OfActions(TransformConformance):
-    """What an environment is given, beside an observation that stays."""
+    """Base class of tests of actions, with a constant observation."""
 
     input_spec = {"observation": Unbounded((3,))}
     expected = {"observation": (3,)}

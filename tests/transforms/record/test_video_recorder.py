@@ -17,7 +17,7 @@ from steppe_testing import ArrayDataEnv, DataEnv
 
 
 class Kept:
-    """A logger of somebody else: it has log_video, and nothing more."""
+    """A logger that has only log_video."""
 
     def __init__(self):
         self.videos = []

@@ -273,7 +273,7 @@ def test_observations_are_hashed_at_resets_and_steps(base):
 
 
 class Talks(EnvBase):
-    """Says where it is, and goes where it is told, in words."""
+    """An environment with text observations and actions."""
 
     words = ("north", "south")
 

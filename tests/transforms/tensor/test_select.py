@@ -216,7 +216,7 @@ def test_a_missing_key_is_named_unless_it_may_be_missing():
 
 
 class Roomy(CountingEnv):
-    """With groups that hold nothing, in what it returns and in what it is given."""
+    """An environment with empty groups in its outputs and inputs."""
 
     def __init__(self):
         super().__init__(3)

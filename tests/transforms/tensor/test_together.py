@@ -151,7 +151,7 @@ def test_bounds_are_stacked_and_rewards_too(base):
 
 
 class Apart(EnvBase):
-    """Two agents with keys of their own, that end together."""
+    """Two agents with separate keys that end together."""
 
     def __init__(self):
         super().__init__()

@@ -112,7 +112,7 @@ def test_a_number_of_actions_may_be_the_same_each_time():
 
 
 def test_an_episode_that_ends_in_noop_actions_is_reset():
-    """An episode that ends in the random actions begins anew, but not forever."""
+    """An episode that ends in the random actions is restarted, but not forever."""
 
     class Short(CountingEnv):
         def _reset(self, tensordict=None, **kwargs):
@@ -302,7 +302,7 @@ def test_noise_of_unknown_size_is_left_to_the_module():
 
 
 class Sums(nn.Module):
-    """A memory that adds up what it sees."""
+    """A transform that keeps the sum of its inputs."""
 
     def forward(self, seen, memory):
         total = memory[:, :1] + seen.cumsum(1)

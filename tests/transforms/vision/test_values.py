@@ -104,7 +104,7 @@ def test_channels_in_front_are_not_put_there_twice():
 
 
 def test_shape_tolerant_keeps_images_without_last_channels():
-    """With shape_tolerant, an image without three channels at the end stays as it is."""
+    """With shape_tolerant, an image without three channels at the end is unchanged."""
     tolerant = ToTensorImage(shape_tolerant=True)
 
     assert tolerant(pixels=image(3, 4, 5)).shape == (3, 4, 5)

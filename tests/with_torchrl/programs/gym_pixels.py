@@ -28,7 +28,7 @@ def push(observation):
 
 
 def follow_frame(pixels):
-    """Go right where the right half of the frame is darker."""
+    """Move right if the right half of the frame is darker."""
     left, right = pixels[..., :300, :].float().mean((-3, -2, -1)), pixels[..., 300:, :].float().mean((-3, -2, -1))
     return torch.nn.functional.one_hot((right < left).long(), 2)
 
