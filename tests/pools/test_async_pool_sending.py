@@ -93,7 +93,13 @@ def test_data_of_a_lazy_stack_of_rows_is_divided(pool: Any) -> None:
 
 @pytest.mark.parametrize(
     ("index", "text"),
-    [(3, "must be from 0 to 2"), (-1, "must lie in 0..2"), ([0, 0], "must not repeat"), ("0", "whole number"), ([], "whole")],
+    [
+        (3, "must be from 0 to 2"),
+        (-1, "be from 0 to 2"),
+        ([0, 0], "must not repeat"),
+        ("0", "whole number"),
+        ([], "whole"),
+    ],
 )
 def test_an_index_that_names_nothing_is_refused(pool: Any, index: Any, text: str) -> None:
     env = pool([ArrayCountingEnv] * 3)

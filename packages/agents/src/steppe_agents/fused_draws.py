@@ -63,7 +63,7 @@ def normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, _Tensor
 
 
 class FusedSampling(ProbabilisticTensorDictModule):
-    """A probabilistic module that draws random samples with a function of its own.
+    """A probabilistic module that draws random samples with a custom function.
 
     Everything else (modes, losses, samples with gradients) uses the distribution class. Collectors call ``fused_draw``
     directly while they act.

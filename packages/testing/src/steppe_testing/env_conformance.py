@@ -453,7 +453,7 @@ class EnvConformance:
     def _skip_if_batched(self, env: EnvBase) -> None:
         require(self, "supports_batching")
         if env.batch_size:
-            pytest.skip("the environment has a batch of its own")
+            pytest.skip("the environment is a batch itself")
 
     def _pool(self, env: EnvBase, pools: WorkerPools) -> EnvBase:
         """Return the shared ParallelEnv of two environments.

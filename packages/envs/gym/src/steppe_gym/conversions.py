@@ -1,7 +1,7 @@
 """The registry of conversions of spaces to specs, for ``space_to_spec``.
 
 A space uses the conversion of the first class in its MRO that has one, so a third-party subclass of ``Box`` needs no
-conversion of its own.
+separate conversion.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class ConditionalPolicySwitch(SteppingTransform):
     """Let another policy take an extra step in rows where a condition holds.
 
     Use it for the moves of an opponent, for example. The condition is evaluated after each step and each reset. In rows
-    where it holds and the episode goes on, the policy acts; ``next`` (after a reset: the root) then holds the data of
+    where it holds and the episode continues, the policy acts; ``next`` (after a reset: the root) then holds the data of
     its step, with its reward. All other rows stay unchanged. Transforms before this one run on both steps, those after
     it once.
 

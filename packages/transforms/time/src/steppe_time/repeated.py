@@ -76,7 +76,7 @@ class Repeated(BoundWriter):
             root[...] = following
 
     def _step_some(self, actions: Any, at: Sequence[int] | None, ended: Ended, taken: int) -> Ended:
-        """Take the remaining steps, each in the rows whose episode goes on."""
+        """Take the remaining steps, each in the rows whose episode continues."""
         rows = self._rows if at is None else at
         ended = list(ended)
         over = {row for row, _, _ in ended}
