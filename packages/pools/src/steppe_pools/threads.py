@@ -63,7 +63,7 @@ class Threads(AsyncBackend):
                 "__init__", {0: making.pop(0)}
             )  # the first environment is made alone, because it imports the library
             self._all("__init__", making, survives=True)
-            self.reports = [one for row in range(len(factories)) for one in self._shards[row].reports()]
+            self.reports = [report for row in range(len(factories)) for report in self._shards[row].reports()]
         except BaseException:
             self.stop(SHUTDOWN_TIMEOUT)
             raise

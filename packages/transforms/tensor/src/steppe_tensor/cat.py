@@ -64,7 +64,7 @@ class CatTensors(PlannedTransform):
         if not isinstance(out_key, (str, tuple)):
             raise SpecError(f"CatTensors: out_key must be a name or a tuple of names, found {out_key!r}.")
         keys = None if in_keys is None else as_keys(in_keys)
-        self.given = sorted(keys, key=_order) if keys is not None and sort else keys
+        self.requested_keys = sorted(keys, key=_order) if keys is not None and sort else keys
         if keys == []:
             raise SpecError("CatTensors: in_keys is empty; leave it out to concatenate all vectors of the environment.")
         self.out_key = as_key(out_key)
@@ -75,14 +75,14 @@ class CatTensors(PlannedTransform):
     @property
     def in_keys(self) -> list[Any]:
         """The entries to read; those of the environment if none were passed."""
-        if self.given is not None:
-            return list(self.given)
+        if self.requested_keys is not None:
+            return list(self.requested_keys)
         env = self.parent
         return [] if env is None else self._keys(EnvSpecs.of(env))
 
     @in_keys.setter
     def in_keys(self, keys: Any) -> None:
-        self.given = None if keys is None else as_keys(keys)
+        self.requested_keys = None if keys is None else as_keys(keys)
         self.empty_cache()
 
     @property
@@ -97,11 +97,11 @@ class CatTensors(PlannedTransform):
 
     def _keys(self, specs: EnvSpecs) -> list[Any]:
         items = dict(specs.observation.items(include_nested=True, leaves_only=True))
-        if self.given is not None:
-            missing = [key for key in self.given if key not in items]
+        if self.requested_keys is not None:
+            missing = [key for key in self.requested_keys if key not in items]
             if missing:
                 raise SpecError(f"CatTensors: the environment has no observation {missing[0]!r}. It has {[*items]}.")
-            return list(self.given)
+            return list(self.requested_keys)
         ndim = len(specs.batch_size) + 1
         vectors = [
             key
@@ -205,11 +205,11 @@ class CatTensors(PlannedTransform):
         return tensordict
 
     def shared_key(self) -> Any:
-        keys = None if self.given is None else tuple(self.given)
+        keys = None if self.requested_keys is None else tuple(self.requested_keys)
         return (type(self), keys, self.out_key, self.dim, self.del_keys, self.unsqueeze_if_oor)
 
     def _repr_keys(self) -> Any:
-        return ("given", "out_key", "dim")
+        return ("requested_keys", "out_key", "dim")
 
 
 def _order(key: Any) -> str:
