@@ -154,7 +154,7 @@ def test_an_asynchronous_pool_is_refused() -> None:
 def test_a_foreign_pool_cannot_be_seeded() -> None:
     pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2)
 
-    with pytest.raises(NotSupported, match="make it with seed="):
+    with pytest.raises(NotSupported, match="Make it with seed="):
         MultiThreadedEnvWrapper(pool).set_seed(0)
 
 

@@ -394,7 +394,7 @@ def test_another_policy_may_begin(base):
     ("make", "says"),
     [
         (lambda: ActionScaling(["a", "b"]), "scales one action"),
-        (lambda: ActionScaling(loc=1.0), "both, or neither"),
+        (lambda: ActionScaling(loc=1.0), "both loc and scale, or neither"),
         (lambda: ActionScaling(loc=1.0, scale=0.0), "scale must not contain 0"),
         (lambda: ActionScaling([]), "pass loc and scale"),
         (lambda: ActionScaling.from_stats(mean=1.0), "pass either mean and std"),

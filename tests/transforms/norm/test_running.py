@@ -119,7 +119,7 @@ def test_agents_share_numbers_where_the_shape_says_so():
 
     assert norm.loc["agents"].shape == (4,)
     assert norm.get_extra_state()["agents_count"].item() % 5 == 0
-    with pytest.raises(SpecError, match=r"the shape \(3,\) for 'agents' must be .* its shape \(5, 4\)"):
+    with pytest.raises(SpecError, match=r"the shape \(3,\) for 'agents' must be .* the shape \(5, 4\)"):
         TransformedEnv(DataEnv({"agents": Unbounded((5, 4))}), VecNorm(["agents"], shapes=[(3,)])).reset()
 
 

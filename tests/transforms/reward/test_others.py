@@ -88,7 +88,7 @@ def test_weights_can_be_changed_between_steps():
 @pytest.mark.parametrize(
     ("spec", "weights", "said"),
     [
-        (Unbounded((3,)), [1.0, 2.0], r"2 weights for a reward of shape \(3,\); give 3"),
+        (Unbounded((3,)), [1.0, 2.0], r"2 weights for a reward of shape \(3,\); pass 3"),
         (Unbounded((3,), dtype=torch.int64), None, "DTypeCastTransform"),
     ],
 )

@@ -337,7 +337,7 @@ def test_another_function_decides_shape_and_dtype():
 
 
 def test_keys_that_do_not_fit_are_refused():
-    with pytest.raises(SpecError, match="in_keys and out_keys have the same length"):
+    with pytest.raises(SpecError, match="in_keys and out_keys must have the same length"):
         Hash(["a", "b"], ["c"])
     with pytest.raises(SpecError, match=r"has no observation 'text'. It has \['observation'\]"):
         TransformedEnv(DataEnv(VECTOR), Hash(["text"], ["hash"])).reset()

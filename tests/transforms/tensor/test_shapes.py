@@ -142,9 +142,9 @@ def test_rewards_of_groups_of_agents():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: UnsqueezeTransform(0, in_keys=["x"]), "dim=0 counts from the front.*allow_positive_dim=True"),
+        (lambda: UnsqueezeTransform(0, in_keys=["x"]), "dim=0 is not negative.*allow_positive_dim=True"),
         (lambda: SqueezeTransform(in_keys=["x"]), "dim must be a whole number, found None"),
-        (lambda: FlattenObservation(0, -1), "first_dim=0 counts from the front"),
+        (lambda: FlattenObservation(0, -1), "first_dim=0 is not negative"),
         (lambda: PermuteTransform((0, 1), in_keys=["x"]), r"like \(-1, -3, -2\); found \[0, 1\]"),
         (lambda: PermuteTransform((-1, -1), in_keys=["x"]), r"found \[-1, -1\]"),
         (lambda: UnsqueezeTransform(-1), "expected keys, found none. Pass in_keys"),

@@ -204,7 +204,7 @@ def test_agents_with_keys_of_their_own_become_a_group(batch):
     ("arguments", "said"),
     [
         ({"in_keys": ["a"], "out_key": "a"}, "out_key='a' is one of in_keys"),
-        ({"in_keys": ["a"], "out_key": "x", "dim": 0}, "dim=0 counts from the front"),
+        ({"in_keys": ["a"], "out_key": "x", "dim": 0}, "dim=0 is not negative"),
         ({"in_keys": ["a"], "out_key": "x", "in_key_inv": "x"}, "together, found 'x' and None"),
         ({"in_keys": [], "out_key": "x"}, "in_keys is empty"),
     ],
