@@ -1,7 +1,9 @@
-"""Every check of this repository: ``nox -l`` lists them, ``nox -s tests`` runs one.
+"""All checks of this repository.
 
-A session that needs torch sees one shared environment (tools/base_env.py). Matrix rows stand in the pyproject.toml of
-the package that they test (tools/workspace.py).
+``nox -l`` lists them, ``nox -s tests`` runs one.
+
+Sessions that need torch use one shared environment (tools/base_env.py). Matrix rows are in the pyproject.toml of the
+package that they test (tools/workspace.py).
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from tools.workspace import ROOT, all_rows, packages, with_required
 nox.options.sessions = ["lint", "types", "light", "tests", "programs"]
 nox.options.reuse_venv = "yes"
 
-# Images of containers set this. Each of the hundreds of interpreters that tests start would compile torch anew, which
-# takes three times as long as importing it does.
+# Container images set this. Each of the hundreds of interpreters that tests start would compile torch's modules again,
+# which takes three times as long as the import.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Without a display: MuJoCo draws through EGL, pygame into memory and without sound.
@@ -37,7 +39,7 @@ HEADLESS = {
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
 }
 
-# JAX keeps on disk what it has compiled, however quickly.
+# Make JAX cache all compiled functions on disk, even those that compile fast.
 COMPILED_CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -45,7 +47,7 @@ COMPILED_CACHE = {
 
 TYPED = [str((package.path / "src").relative_to(ROOT)) for package in packages()]
 
-# The libraries that the tests compare with, beside what the packages need themselves.
+# The libraries that the tests compare with, in addition to the requirements of the packages.
 TEST_LIBRARIES = [
     "gymnasium[box2d,classic-control,toy-text,mujoco]",
     "gym",
@@ -66,11 +68,11 @@ TEST_LIBRARIES = [
 ]
 
 
-# Tests on all cores. Those of a file share environments, and stay in one process. Files come in their usual order: by
-# themselves, those of few and long tests would come last, and one core would wait for them.
+# Run tests on all cores. The tests of a file share environments, so they stay in one process. Keep the order of files:
+# by default, xdist runs files with few tests last, and one core would wait for their long tests.
 SPREAD = ("-n", "logical", "--maxprocesses", "4", "--no-loadscope-reorder", "--dist", "loadfile")
 
-# What every change is tested with, in the sessions tests and programs.
+# The marks of the tests that every change must pass, in the sessions tests and programs.
 QUICK = "not slow and not exhaustive and not library"
 
 
@@ -90,53 +92,74 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def clone(session: nox.Session) -> None:
-    """Run the line of README that installs from a clone, as it stands, in an environment that has nothing but pip."""
+    """Run the line of the README that installs from a clone.
+
+    The new environment has only pip.
+    """
     (line,) = re.findall(r"^python -m pip install torch && .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    # The versions that are tested, and so a build of torch that this machine may have already.
+    # The tested versions. pip may have this build of torch in its cache.
     session.run("sh", "-c", line, external=True, env={"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "1"})
     session.run("python", "tools/try_extra.py", "gym", "vmas", env=HEADLESS)
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests but those of programs, the slow ones and the long suites; arguments after -- go to pytest."""
+    """Run all tests except programs, slow tests and long suites.
+
+    Arguments after ``--`` are passed to pytest.
+    """
     install_for_tests(session)
     session.run("python", "-m", "pytest", "-m", f"{QUICK} and not programs", *SPREAD, *session.posargs, env=HEADLESS)
 
 
 @nox.session
 def programs(session: nox.Session) -> None:
-    """Run what starts programs as users do: those of the documents, commands, scripts; arguments as for tests."""
+    """Run the tests that start programs as users do.
+
+    These are programs of documents, commands and scripts. Arguments after ``--`` are passed to pytest.
+    """
     install_for_tests(session)
     session.run("python", "-m", "pytest", "-m", f"{QUICK} and programs", *SPREAD, *session.posargs, env=HEADLESS)
 
 
 @nox.session
 def pettingzoo(session: nox.Session) -> None:
-    """Run the whole suite of steppe-pettingzoo, of which ``tests`` takes the smoke part."""
+    """Run all tests of steppe-pettingzoo.
+
+    ``tests`` runs only its smoke tests.
+    """
     install_for_tests(session)
     session.run("python", "-m", "pytest", "tests/envs/pettingzoo", *session.posargs, env=HEADLESS)
 
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """Run the tests that take long; arguments after -- go to pytest."""
+    """Run the slow tests.
+
+    Arguments after ``--`` are passed to pytest.
+    """
     install_for_tests(session)
     session.run("python", "-m", "pytest", "-m", "slow and not exhaustive", *SPREAD, *session.posargs, env=HEADLESS)
 
 
 @nox.session
 def exhaustive(session: nox.Session) -> None:
-    """Check at length what other tests check in part: all records, all scenarios; arguments after -- go to pytest."""
+    """Run the exhaustive tests: all records, all scenarios.
+
+    Arguments after ``--`` are passed to pytest.
+    """
     install_for_tests(session)
-    # Each process begins with a part of the one long file, whose tests share environments.
+    # Divide the long file among processes. Its tests share environments.
     spread = (*SPREAD[:-1], "worksteal")
     session.run("python", "-m", "pytest", "-m", "exhaustive", *spread, *session.posargs, env=HEADLESS)
 
 
 @nox.session
 def portable(session: nox.Session) -> None:
-    """Test batches and workers with what other systems have in place of memfd, eventfd and epoll."""
+    """Test batches and workers without memfd, eventfd and epoll.
+
+    Other systems than Linux lack these.
+    """
     install_for_tests(session)
     folders = session.posargs or ["tests/core/batched", "tests/core/workers", "tests/pools"]
     session.run("python", "-m", "pytest", *folders, env={**HEADLESS, "PYTHONPATH": "tests/without_linux"})
@@ -144,13 +167,13 @@ def portable(session: nox.Session) -> None:
 
 @nox.session
 def torchrl(session: nox.Session) -> None:
-    """Train TorchRL's modules and losses on our data, and run programs with either library, side by side."""
+    """Train TorchRL's modules on steppe's data; compare programs of both libraries."""
     use_base(session)
     shared = ("steppe", "steppe-multi-agent", "steppe-testing")
     ours = (*shared, "steppe-agents", "steppe-gym", "steppe-pools", "steppe-torchrl")
     transforms = [found.name for found in packages() if found.path.parent.name == "transforms"]
     install_local(session, *ours, *transforms, dependencies=False)
-    # The newest TorchRL, with the tensordict that it asks for in place of that of the base.
+    # The newest TorchRL, with the version of tensordict that it requires instead of that of the base.
     free = write_constraints(session, "torchrl", "tensordict")
     session.install("-c", free, "torchrl", "gymnasium[classic-control]")
     session.run("python", "-m", "pytest", "tests/with_torchrl", *session.posargs, env=HEADLESS)
@@ -159,12 +182,15 @@ def torchrl(session: nox.Session) -> None:
 
 @nox.session
 def jax(session: nox.Session) -> None:
-    """Test the plugins of libraries in JAX; ``-- -m "not library and not slow"`` takes the smoke part."""
+    """Test the plugins of JAX libraries.
+
+    ``-- -m "not library and not slow"`` runs only the smoke tests.
+    """
     use_base(session)
     plugins = ("steppe-agents", "steppe-jax", "steppe-brax", "steppe-jumanji", "steppe-record")
     install_local(session, "steppe", "steppe-testing", *plugins)
     session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
-    # Tests make the same environments again and again, in workers too: each is compiled once.
+    # Tests make the same environments many times, also in workers. The cache compiles each one once.
     env = {**HEADLESS, "JAX_COMPILATION_CACHE_DIR": str(Path(session.create_tmp()) / "compiled"), **COMPILED_CACHE}
     folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji")
     session.run("python", "-m", "pytest", *(session.posargs or ("-m", "not slow")), *folders, env=env)
@@ -176,7 +202,7 @@ def jax(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check format and style; ``-- --fix`` fixes what can be."""
+    """Check format and style; ``-- --fix`` fixes errors."""
     session.install("-c", str(CONSTRAINTS), "ruff")
     fix = "--fix" in session.posargs
     session.run("ruff", "check", *(["--fix"] if fix else []), ".")
@@ -185,7 +211,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check types, strictly, in every package."""
+    """Check the types of every package with mypy (strict)."""
     use_base(session)
     install_local(session, "steppe")
     session.install("-c", str(CONSTRAINTS), "mypy")
@@ -194,7 +220,10 @@ def types(session: nox.Session) -> None:
 
 @nox.session(python=["3.10", "3.11", "3.12", "3.13"])
 def light(session: nox.Session) -> None:
-    """Test the registry, the version dispatch and the command line without torch, on every Python there is."""
+    """Test the registry, versions and command line without torch.
+
+    They are tested on every installed Python.
+    """
     session.install(
         "-c",
         str(CONSTRAINTS),
@@ -218,7 +247,7 @@ def light(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def wheels(session: nox.Session) -> None:
-    """Build every package, install the core with its extra ``all`` from the wheels, and load each plugin."""
+    """Build every package, install ``steppe[all]`` from wheels, load each plugin."""
     use_base(session)
     house = build_wheels(session)
     session.install("-c", str(CONSTRAINTS), "--find-links", house, f"steppe[all]=={packages()[0].version}")
@@ -227,7 +256,9 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def extras(session: nox.Session) -> None:
-    """Install extras of the core from local wheels into new environments, as users will from the index, and try them.
+    """Install extras of the core from local wheels, and test them.
+
+    The environments are new, as they are for users who install from the index.
 
     ``gym``, ``gym,vmas``, each family of transforms, and ``all``; names after -- choose some. Libraries come in their
     newest versions. torch and what else the core depends on are those of the base environment (tools/base_env.py).
@@ -240,14 +271,16 @@ def extras(session: nox.Session) -> None:
         install_extras(session, python, house, *names.split(","))
         session.run(python, "tools/try_extra.py", *names.split(","), external=True, env=HEADLESS)
         if names == "all":
-            # What the READMEs of the families show, with the kit's mock environments.
+            # The READMEs of the families use the kit's mock environments.
             install_extras(session, python, house, "all", "testing")
             session.run(python, "tools/try_extra.py", "--readmes", external=True, env=HEADLESS)
 
 
 @nox.session(reuse_venv=False)
 def author(session: nox.Session) -> None:
-    """Follow docs/authors/write-a-plugin.md with wheels of the core and the kit: each file, command and error in it.
+    """Run the commands of docs/authors/write-a-plugin.md, and compare the output.
+
+    The core and the kit are installed from wheels.
 
     The environment is new; torch and the build tools are those of the base environment (tools/base_env.py), so that the
     author's packages are built without an index.
@@ -257,14 +290,17 @@ def author(session: nox.Session) -> None:
     session.install("-c", str(CONSTRAINTS), "--find-links", house, f"steppe[testing]=={packages()[0].version}", "nox")
     folder = Path(session.create_tmp()) / "author"
     shutil.rmtree(folder, ignore_errors=True)
-    # The shell of the guide finds what lies in the wheelhouse, and the build tools that are installed.
+    # pip, called by the guide, finds the wheels, and uses the installed build tools.
     pip = {"PIP_FIND_LINKS": house, "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
     session.run("python", "tools/author.py", str(folder), env=pip)
 
 
 @nox.session(venv_backend="none")
 def sync(session: nox.Session) -> None:
-    """Write the core's extras and the table of known names from the packages' pyprojects; ``-- --check`` only looks."""
+    """Write the generated files; ``-- --check`` only checks them.
+
+    These are the core's extras, the table of known names, and tables in documents.
+    """
     session.run(sys.executable, "tools/sync.py", *session.posargs)
 
 
@@ -277,9 +313,12 @@ def sync(session: nox.Session) -> None:
     ],
 )
 def matrix(session: nox.Session, package: str, row: str) -> None:
-    """Test a package with one version of its library: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -s matrix -t gym``.
+    """Test a package with one version of its library.
 
-    Of a plugin run the tests that are marked ``matrix``, of the core, whose library is tensordict, all but the slow.
+    Examples: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -s matrix -t gym``.
+
+    For a plugin, the tests marked ``matrix`` are run. For the core, whose library is tensordict, all tests except slow
+    ones are run.
     """
     tested, chosen = next(found for found in all_rows() if (found[0].short, found[1].id) == (package, row))
     running = str(session.run_install("python", "-c", "import platform as p; print(p.python_version())", silent=True))
@@ -292,31 +331,37 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     constraints = write_constraints(session, *chosen.install)
     how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
     session.install("-c", constraints, *how, *chosen.install)
-    session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
+    session.run("python", "-c", "import torch, tensordict")  # import them, because the row may have another numpy
     marked = ["-m", QUICK if tested.name == "steppe" else "matrix"]
     folders = chosen.tests or (tested.tests,)
     session.run("python", "-m", "pytest", *marked, *folders, *session.posargs, env=HEADLESS)
 
 
 def install_editable(session: nox.Session, *names: str) -> None:
-    """Install packages of this repository where they stand, with those of this repository that they require."""
+    """Install packages in editable mode, with local packages that they require."""
     folder = Path(session.create_tmp()).resolve() / "editable"
     paths = [str(package.path) for package in with_required(names)]
     session.run_install("python", str(ROOT / "tools/build_packages.py"), "--editable", str(folder), *paths)
     wheels = sorted(str(wheel) for wheel in folder.glob("*.whl"))
-    # Also where this version is there already: its entry points may have changed.
+    # Reinstall the same version too, because its entry points may have changed.
     session.install("--no-deps", "--no-index", "--force-reinstall", *wheels)
 
 
 def install_local(session: nox.Session, *names: str, dependencies: bool = True) -> None:
-    """Install packages of this repository, all in one command: they depend on each other and on no index."""
+    """Install packages of this repository in one command.
+
+    They depend on each other, and no index has them.
+    """
     install_editable(session, *names)
     if dependencies:
         session.install("-c", str(CONSTRAINTS), *names)
 
 
 def install_for_tests(session: nox.Session) -> None:
-    """Install the packages that are not tested apart, and show the libraries that they are tested with."""
+    """Install the packages for ``tests``, and the libraries to compare with.
+
+    Packages that are tested apart are not installed.
+    """
     tested = [package for package in packages() if not package.apart]
     needed = [requirement for package in tested for requirement in package.pyproject["project"]["dependencies"]]
     use_base(session, [*(each for each in needed if not each.startswith("steppe")), *TEST_LIBRARIES])
@@ -324,7 +369,7 @@ def install_for_tests(session: nox.Session) -> None:
 
 
 def write_constraints(session: nox.Session, *requirements: str) -> str:
-    """The usual constraints without the packages that these requirements name."""
+    """Write the constraints without the packages of these requirements."""
     own = {Requirement(requirement).name.lower() for requirement in requirements}
     kept = [
         line

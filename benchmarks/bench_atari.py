@@ -1,15 +1,14 @@
-"""Eight Pongs in worker processes with the usual transforms of images: what a frame costs beside what it has to cost.
+"""Measure the usual image transforms on eight Pongs in worker processes.
 
     python benchmarks/bench_atari.py [--rounds 7] [--steps 60] [--n 8] [--peer-python PYTHON]
 
 ToTensorImage, GrayScale, Resize to 84, CatFrames of 4, RewardClipping, RewardSum and StepCounter run in each worker of
-``ParallelEnv(8, ALE/Pong-v5)``. The first table has the CPU time of a frame in all processes, and frames a second,
-beside the limit: a step of the raw library and the bare tensor operations, on all cores.
+``ParallelEnv(8, ALE/Pong-v5)``. The first table has the CPU time of a frame in all processes, and frames per second,
+compared to the limit: a step of the raw library and the bare tensor operations, on all cores.
 
 ``--peer-python`` names an interpreter with TorchRL and ale-py: the second table has the same chain without Resize
-(which needs torchvision there) in both libraries' ``ParallelEnv``. Contestants take turns; figures are medians, and
-what is compared was measured in the same round. Transforms whose packages are not installed are left out, with a line
-that says so.
+(which needs torchvision in TorchRL) in both libraries' ``ParallelEnv``. Contestants take turns; figures are medians,
+and ratios are of figures of the same round. Transforms whose packages are not installed are left out, with a message.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ CHAIN: dict[str, dict[str, Any]] = {
 GAME = "ALE/Pong-v5"
 LIMIT = "raw step + bare operations"
 
-#: What is called, the frames that it makes, and other processes that work for it.
+#: The function to call, the number of its frames, and the ids of its worker processes.
 Contestant = tuple[Callable[[], Any], int, list[int]]
 
 
 def make_chain(*, resized: bool = True) -> Any:
-    """Pong with those transforms of the chain that are installed."""
+    """Make Pong with the installed transforms of the chain."""
     parts = []
     for name, arguments in CHAIN.items():
         if name == "Resize" and not resized:
@@ -66,7 +65,7 @@ def make_chain(*, resized: bool = True) -> Any:
 
 
 def bare_chain() -> Callable[[np.ndarray[Any, Any], float, torch.Tensor], None]:
-    """The tensor operations of the chain for one frame, into a row that is given."""
+    """Return the tensor operations of the chain for one frame, into a given row."""
     stack = torch.zeros(4, 84, 84)
     total, count = torch.zeros(1), torch.zeros(1, dtype=torch.int64)
     frames = not missing("CatFrames", CHAIN["CatFrames"])
@@ -85,7 +84,7 @@ def bare_chain() -> Callable[[np.ndarray[Any, Any], float, torch.Tensor], None]:
 
 
 def raw_loop(steps: int, *, with_operations: bool) -> Callable[[], None]:
-    """Steps of the raw library, as they are or each with the bare operations."""
+    """Step the raw library, with or without the bare operations."""
     import ale_py
     import gymnasium
 
@@ -109,7 +108,7 @@ def raw_loop(steps: int, *, with_operations: bool) -> Callable[[], None]:
 
 
 def step_loop(env: Any, given: Any) -> None:
-    """Steps as one writes them."""
+    """Run a step loop as users write it."""
     root = env.reset()
     for action in given.unbind(0):
         root.update(action)
@@ -117,26 +116,29 @@ def step_loop(env: Any, given: Any) -> None:
 
 
 def contest(contestants: dict[str, Contestant], rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Microseconds a frame of each, in rounds: CPU time of all processes, and time by the clock."""
+    """Return CPU time and wall time of each contestant, in microseconds per frame.
+
+    Each figure is a list, one value for each round.
+    """
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
     for at in range(rounds + 1):
         for name, (run, frames, pids) in contestants.items():
             before, start = cpu_of(pids), time.perf_counter()
             run()
             found = (cpu_of(pids) - before) / frames * 1e6, (time.perf_counter() - start) / frames * 1e6
-            if at:  # the first round is to warm up
+            if at:  # the first round is a warm-up
                 figures[name].append(found)
     return figures
 
 
 def cpu_of(pids: list[int]) -> float:
-    """Seconds of CPU time of this process and of workers."""
+    """Return the seconds of CPU time of this process and of workers."""
     times = [psutil.Process(pid).cpu_times() for pid in [os.getpid(), *pids]]
     return sum(each.user + each.system for each in times)
 
 
 def beside_the_limit(rounds: int, steps: int, n: int) -> None:
-    """Print the table of the whole chain."""
+    """Print the table of the whole chain, compared to the limit."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with ParallelEnv(n, make_chain) as env:
         env.set_seed(0)
@@ -165,14 +167,14 @@ def beside_the_limit(rounds: int, steps: int, n: int) -> None:
 
 
 def beside_torchrl(rounds: int, steps: int, n: int, python: str) -> None:
-    """Print the table of the chain without Resize, and TorchRL's."""
+    """Print the table of the chain without Resize, compared to TorchRL."""
     with ExitStack() as stack:
         env = stack.enter_context(ParallelEnv(n, partial(make_chain, resized=False)))
         env.set_seed(0)
         given = env.full_action_spec.rand((steps,))
         peer = Peer(python, GAME, n, kind="atari", extra=[str(steps)])
         stack.callback(peer.close)
-        peer.slice("torchrl")  # its workers are there from now on
+        peer.slice("torchrl")  # its workers have started now
         workers = [child.pid for child in psutil.Process(peer.process.pid).children(recursive=True)]
         ours, theirs = f"steppe, ParallelEnv({n})", f"TorchRL, ParallelEnv({n})"
         figures = contest(

@@ -1,15 +1,15 @@
-"""Frames a second of batches, beside gymnasium's vector environments, SB3, EnvPool and TorchRL, on given actions.
+"""Compare batches with gymnasium, SB3, EnvPool and TorchRL, in frames per second.
 
     python benchmarks/bench_batched.py [--sets cartpole halfcheetah dm-cheetah image slow0.1 slow1 counter minigrid
                                        failures] [--n 8 64] [--rounds 9] [--quick] [--peer-python PYTHON]
                                        [--plot FILE.png]
 
-Contestants take turns in short slices; figures are medians, ratios are to AsyncVectorEnv(8) in the same turns. The set
-``counter`` counts steps inside and outside of the batch. The set ``minigrid`` compares MiniGrid with its text
-``mission`` and without it, in single steps and in rollouts; its ratios are to single steps without text. The set
-``failures`` is the time from an exception in a worker to the caller, milliseconds. ``--peer-python`` names the
-interpreter of an environment with TorchRL, which runs in a process of its own; its ParallelEnv has a process of
-hundreds of megabytes for each environment, so only for n up to 8.
+All contestants step the same actions. They take turns in short slices; figures are medians, and ratios are to
+AsyncVectorEnv(8) in the same turns. The set ``counter`` has a StepCounter inside and outside of the batch. The set
+``minigrid`` compares MiniGrid with and without its text ``mission``, in single steps and in rollouts; its ratios are to
+single steps without text. The set ``failures`` measures the time from an exception in a worker to the caller, in
+milliseconds. ``--peer-python`` names an interpreter with TorchRL, which runs in a separate process. Its ParallelEnv is
+measured only for n up to 8, because it has a process of hundreds of megabytes for each environment.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ NAMES = {
 }
 SETS = (*NAMES, "failures")
 BASE = "gymnasium AsyncVectorEnv(8)"
-#: What the ratios of a set are to, if not to AsyncVectorEnv.
+#: The contestant that the ratios of a set are to, if not AsyncVectorEnv.
 BASES = {"minigrid": "steppe ParallelEnv, no mission"}
 ROLLOUT = 32  # steps of a rollout in the set ``minigrid``
 
 
 def make_ours(name: str, counter: bool = False) -> Any:
-    """An environment of the benchmark, wrapped."""
+    """Wrap an environment of the benchmark for steppe."""
     from steppe import StepCounter, TransformedEnv, make_env
     from steppe_gym import GymWrapper
 
@@ -58,7 +58,7 @@ def make_ours(name: str, counter: bool = False) -> Any:
 
 
 def make_minigrid(*, text: bool) -> Any:
-    """MiniGrid as it is, or without the text in its observations."""
+    """Make MiniGrid, with or without the text in its observations."""
     import minigrid  # noqa: F401 - registers the ids
 
     from steppe_gym import GymWrapper
@@ -68,10 +68,10 @@ def make_minigrid(*, text: bool) -> Any:
 
 
 class Slices:
-    """Slices of about the same time from functions that step a whole batch once.
+    """Slices of about equal time from functions that step a whole batch once.
 
     Args:
-        seconds: how long a slice takes.
+        seconds: duration of a slice.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -80,11 +80,11 @@ class Slices:
         self.closers: list[Callable[[], Any]] = []
 
     def add(self, label: str, n: int, step: Callable[[], Any], close: Callable[[], Any] | None = None) -> None:
-        """Enter a batch of ``n``."""
+        """Add a batch of ``n`` environments."""
         times: list[int] = []
 
         def run() -> float:
-            if not times:  # the first slice finds out how many steps make one
+            if not times:  # the first slice determines the number of steps in a slice
                 for _ in range(3):
                     step()
                 start = time.perf_counter()
@@ -101,7 +101,7 @@ class Slices:
             self.closers.append(close)
 
     def steppe(self, label: str, env: Any) -> None:
-        """Enter one of our batches."""
+        """Add a batch of steppe."""
         env.set_seed(0)
         root = [env.reset()]
         actions = cycle(env.full_action_spec.rand((32,))["action"].unbind(0))
@@ -114,7 +114,7 @@ class Slices:
         self.add(f"{label}({env.batch_size[0]})", env.batch_size[0], step, env.close)
 
     def rollout(self, label: str, env: Any) -> None:
-        """Enter rollouts of one of our batches, with random actions."""
+        """Add rollouts of a batch of steppe, with random actions."""
         env.set_seed(0)
         n = env.batch_size[0]
         self.add(
@@ -125,19 +125,19 @@ class Slices:
         )
 
     def vector(self, label: str, env: Any, n: int, space: Any) -> None:
-        """Enter a batch with gymnasium's interface or SB3's."""
+        """Add a batch with the interface of gymnasium or SB3."""
         env.reset()
         actions = cycle([np.stack([space.sample() for _ in range(n)]) for _ in range(32)])
         self.add(f"{label}({n})", n, lambda: env.step(next(actions)), getattr(env, "close", None))
 
     def close(self) -> None:
-        """Close what was entered."""
+        """Close all batches."""
         for close in self.closers:
             close()
 
 
 def enter(slices: Slices, kind: str, n: int, peer: str | None) -> None:
-    """All contestants of a set."""
+    """Add all contestants of a set."""
     from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv
 
     if kind == "minigrid":
@@ -164,7 +164,7 @@ def enter(slices: Slices, kind: str, n: int, peer: str | None) -> None:
     slices.steppe("steppe SerialEnv", SerialEnv(n, factory))
     enter_sb3(slices, raw, n, space)
     enter_envpool(slices, name, n, space)
-    if peer is not None and kind != "dm-cheetah":  # the peer makes environments of gymnasium
+    if peer is not None and kind != "dm-cheetah":  # the peer makes its environments with gymnasium
         from peer import Peer
 
         process = Peer(peer, name, n, kind="batch")
@@ -174,7 +174,7 @@ def enter(slices: Slices, kind: str, n: int, peer: str | None) -> None:
 
 
 def enter_sb3(slices: Slices, raw: Callable[[], Any], n: int, space: Any) -> None:
-    """Both batches of SB3, where it is installed."""
+    """Add both batches of SB3, if it is installed."""
     try:
         from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
     except ImportError:
@@ -184,7 +184,7 @@ def enter_sb3(slices: Slices, raw: Callable[[], Any], n: int, space: Any) -> Non
 
 
 def enter_envpool(slices: Slices, name: str, n: int, space: Any) -> None:
-    """EnvPool where it has the task, bare and through our plugin."""
+    """Add EnvPool, without and with steppe's plugin, if it has the task."""
     try:
         import envpool
     except ImportError:
@@ -205,7 +205,10 @@ def enter_envpool(slices: Slices, name: str, n: int, space: Any) -> None:
 
 
 def failures(times: int, peer: str | None) -> dict[str, list[float]]:
-    """Milliseconds from the exception in a worker to the caller, by contestant."""
+    """Measure the time from an exception in a worker to the caller.
+
+    Returns milliseconds by contestant.
+    """
     from steppe import ParallelEnv
 
     with tempfile.TemporaryDirectory() as folder:
@@ -236,9 +239,12 @@ def failures(times: int, peer: str | None) -> dict[str, list[float]]:
 
 
 def delay(path: str, make: Callable[[], Any], use: Callable[[Any], None]) -> float:
-    """Step a new batch until it raises; milliseconds since the time that stands in the file."""
+    """Step a new batch until it raises an error.
+
+    Returns milliseconds since the time in the file.
+    """
     devnull, kept = os.open(os.devnull, os.O_WRONLY), os.dup(2)
-    os.dup2(devnull, 2)  # workers of some print what they raise
+    os.dup2(devnull, 2)  # some workers print their errors
     env = make()
     try:
         use(env)
@@ -247,7 +253,7 @@ def delay(path: str, make: Callable[[], Any], use: Callable[[Any], None]) -> flo
     else:
         raise RuntimeError("the batch did not raise")
     finally:
-        if hasattr(env, "remotes"):  # SB3's close would wait for ever for the worker that is gone
+        if hasattr(env, "remotes"):  # SB3's close would wait forever for the worker that has ended
             for process in env.processes:
                 process.kill()
         else:
@@ -260,14 +266,14 @@ def delay(path: str, make: Callable[[], Any], use: Callable[[Any], None]) -> flo
 
 
 def step_ours(env: Any) -> None:
-    """Step for a while."""
+    """Step until an error, for a limited time."""
     td = env.reset()
     for _ in range(10):
         td = env.step_and_maybe_reset(env.rand_action(td))[1]
 
 
 def step_vector(env: Any) -> None:
-    """Step for a while."""
+    """Step until an error, for a limited time."""
     env.reset()
     for _ in range(10):
         env.step(np.zeros(8, np.int64))

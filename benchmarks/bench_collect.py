@@ -1,17 +1,17 @@
-"""What a collector costs over a loop written by hand, and beside SB3's and TorchRL's; and how the cost grows.
+"""Compare collectors with a handwritten loop, SB3 and TorchRL.
 
     python benchmarks/bench_collect.py [--frames 8000] [--rounds 9] [--ids CartPole-v1 ...] [--num-envs 1 8 64]
                                        [--workers 2] [--cpu] [--peer-python PYTHON]
     python benchmarks/bench_collect.py --growth FILE.png [--rounds 5]
 
-The loop by hand steps gymnasium's SyncVectorEnv and keeps observations, actions, rewards and ends in tensors made
-beforehand; it does not keep last observations. SB3, where it is installed, collects with its ``PPO`` (two nets of 2x64:
-it works out values too). ``--peer-python`` names the interpreter of an environment with TorchRL. Figures are frames a
-second, ratios are those of the loop by hand. ``--cpu`` counts the time that this process computes: for machines that
-are busy with other work, and only for what runs in this process.
+The handwritten loop steps gymnasium's SyncVectorEnv, and stores observations, actions, rewards and done flags in
+preallocated tensors; it does not store last observations. SB3, if it is installed, collects with its ``PPO`` (two nets
+of 2x64, because it also computes values). ``--peer-python`` names an interpreter with TorchRL. Figures are frames per
+second, and ratios are to the handwritten loop. ``--cpu`` measures the CPU time of this process, for busy machines, and
+only for contestants that run in this process.
 
-``--growth`` draws frames a second of the fused actor on CartPole over the number of environments, of steps in a batch
-and of worker processes.
+``--growth`` plots frames per second of the fused actor on CartPole over the numbers of environments, of steps in a
+batch and of worker processes.
 """
 
 from __future__ import annotations
@@ -70,13 +70,15 @@ def main() -> None:
 
 @dataclass
 class Case:
-    """One environment, number of environments and kind of policy, whose contestants take turns.
+    """An environment, a number of environments and a kind of policy.
+
+    The contestants of a case take turns.
 
     Attributes:
         name: id of the environment in gymnasium.
         n: number of environments.
-        kind: of the policy, one of ``KINDS``.
-        frames: in a slice.
+        kind: kind of the policy, one of ``KINDS``.
+        frames: number of frames in a slice.
     """
 
     name: str
@@ -86,16 +88,16 @@ class Case:
 
     @property
     def steps(self) -> int:
-        """Of each environment in a batch."""
+        """Number of steps of each environment in a batch."""
         return max(1000 // self.n, 16)
 
     @property
     def batches(self) -> int:
-        """In a slice."""
+        """Number of batches in a slice."""
         return max(self.frames // (self.n * self.steps), 1)
 
     def enter(self, contest: Any, workers: int, peer_python: str | None) -> list[Callable[[], Any]]:
-        """Enter all; returns what closes them."""
+        """Add all contestants; return their functions to close."""
         closers = [*self.enter_by_hand(contest), *self.enter_ours(contest, workers), *self.enter_sb3(contest)]
         if peer_python is not None:
             from peer import Peer
@@ -107,7 +109,7 @@ class Case:
         return closers
 
     def make_policies(self) -> tuple[Any, dict[str, Any]]:
-        """A net, and the policies that have it, by what they are called."""
+        """Make a net, and the policies that use it, by name."""
         import torch
         from tensordict.nn import TensorDictModule
 
@@ -156,7 +158,10 @@ class Case:
         return closers
 
     def enter_sb3(self, contest: Any) -> list[Callable[[], Any]]:
-        """SB3's loop, where it is installed: it has no other policies than its own."""
+        """Add SB3's loop, if it is installed.
+
+        It works only with SB3's policies.
+        """
         if self.kind != "probabilistic":
             return []
         try:
@@ -185,7 +190,7 @@ class Case:
 
 
 def sizes(name: str) -> tuple[int, int, bool]:
-    """How many numbers are observed, how many act, and whether actions are categories."""
+    """Return the sizes of observation and action, and whether actions are discrete."""
     import gymnasium
 
     env = gymnasium.make(name)
@@ -196,7 +201,7 @@ def sizes(name: str) -> tuple[int, int, bool]:
 
 
 def make_net(size: int, width: int) -> Any:
-    """Two hidden layers of 64."""
+    """Make a net with two hidden layers of 64."""
     from torch import nn
 
     return nn.Sequential(nn.Linear(size, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, width))
@@ -219,7 +224,7 @@ def Greedy(net: Any, discrete: bool) -> Any:
 
 
 def make_actor(net: Any, discrete: bool) -> Any:
-    """A TensorDict actor that writes the action and its log-probability."""
+    """Make a TensorDict actor that writes the action and its log-probability."""
     import torch
     from tensordict.nn import (
         NormalParamExtractor,
@@ -247,7 +252,7 @@ def independent_normal(loc: Any, scale: Any) -> Any:
 
 
 def by_hand(vector: Any, net: Any, kind: str, discrete: bool, case: Case) -> Callable[[], float]:
-    """The loop that a person would write."""
+    """Make the handwritten loop."""
     import torch
 
     n, steps, batches = case.n, case.steps, case.batches
@@ -296,7 +301,7 @@ def by_hand(vector: Any, net: Any, kind: str, discrete: bool, case: Case) -> Cal
 
 
 def collecting(collector: Any, batches: int) -> Callable[[], float]:
-    """A slice of a collector's batches."""
+    """Make a slice of a collector's batches."""
 
     def run() -> float:
         start = CLOCK[0]()
@@ -311,7 +316,7 @@ def collecting(collector: Any, batches: int) -> Callable[[], float]:
 
 
 def growth(rounds: int, path: str) -> None:
-    """Frames a second of the fused actor on CartPole, as a picture and a table."""
+    """Plot and print frames per second of the fused actor on CartPole."""
     from common import Contest, show
 
     from steppe import CategoricalActor, Collector, MultiSyncDataCollector, SerialEnv, env_factory

@@ -1,4 +1,4 @@
-"""What it costs to know which plugins there are: whole commands, and a scan of many installed packages.
+"""Measure the time to find plugins: whole commands, and a scan of many packages.
 
     python benchmarks/bench_discovery.py [--rounds 9]
 
@@ -44,14 +44,17 @@ def main() -> None:
 
 
 def process(*arguments: str) -> float:
-    """Run an interpreter to its end; return the seconds it took."""
+    """Run an interpreter; return the seconds that it took."""
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
 def scan(n: int) -> float:
-    """Read the metadata of ``n`` fake packages, one in ten a plugin; return the median of several scans in ms."""
+    """Read the metadata of ``n`` fake packages, of which one in ten is a plugin.
+
+    Returns the median of several scans in ms.
+    """
     script = """
 import sys, time, statistics
 sys.path.insert(0, sys.argv[1])

@@ -1,6 +1,8 @@
-"""Environments of the benchmarks, which workers of every library can import: gymnasium and numpy only.
+"""Environments of the benchmarks, for workers of every library.
 
-dm_control has no vector environment of its own, so its environments are shown to gymnasium's by the least that does it.
+They need only gymnasium and numpy.
+
+dm_control has no vector environment, so its environments are wrapped minimally for those of gymnasium.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ __all__ = ["make_raw"]
 
 
 class Slow(gymnasium.Env):
-    """Computes for ``ms`` milliseconds of its process's time in each step."""
+    """An environment that computes for ``ms`` milliseconds of CPU time in each step."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -35,7 +37,10 @@ class Slow(gymnasium.Env):
 
 
 class Image(gymnasium.Env):
-    """Shows stacked frames of 84 by 84, uint8, that it does not have to draw; episodes have 200 steps."""
+    """An environment with stacked frames of 84x84 uint8 that need no rendering.
+
+    Episodes have 200 steps.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
     action_space = gymnasium.spaces.Discrete(6)
@@ -55,7 +60,10 @@ class Image(gymnasium.Env):
 
 
 class Raising(gymnasium.Env):
-    """Raises in its third step, and notes in the file ``path`` when."""
+    """An environment that raises an error in its third step.
+
+    It writes the time to the file ``path``.
+    """
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -78,7 +86,7 @@ class Raising(gymnasium.Env):
 
 
 class DMControl(gymnasium.Env):
-    """A task of dm_control, ``"cheetah-run"``, whose observations are handed on as they are."""
+    """A task of dm_control, such as ``"cheetah-run"``, with unchanged observations."""
 
     def __init__(self, name: str) -> None:
         from dm_control import suite
@@ -101,7 +109,11 @@ class DMControl(gymnasium.Env):
 
 
 def make_raw(name: str) -> gymnasium.Env:
-    """``"slow:0.1"`` (milliseconds), ``"image"``, ``"raising:PATH"``, ``"dm:cheetah-run"`` or an id of gymnasium."""
+    """Make an environment of the benchmark by its name.
+
+    Names are ``"slow:0.1"`` (milliseconds), ``"image"``, ``"raising:PATH"``, ``"dm:cheetah-run"``, and ids of
+    gymnasium.
+    """
     kind, _, argument = name.partition(":")
     if kind == "dm":
         return DMControl(argument)

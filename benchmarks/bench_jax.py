@@ -1,9 +1,9 @@
-"""Steps of Brax through steppe, beside a loop over the compiled functions of Brax, blocked each step.
+"""Compare Brax in steppe with a loop over the compiled functions of Brax.
 
     python benchmarks/bench_jax.py [--names fast ant] [--n 1024] [--rounds 15]
 
-Both take the same actions, and wait for each step: one holds arrays of JAX, the other has tensors of torch in a
-TensorDict. Contestants take turns in short slices; the figures are medians, the ratio is that of both in the same turn.
+Both take the same actions and wait for each step. One returns arrays of JAX, the other torch tensors in a TensorDict.
+Contestants take turns in short slices; figures are medians, and the ratio is that of the same turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RAW, OURS = "compiled functions of Brax", "steppe, steps on TensorDicts"
 
 
 def slices(step: Callable[[], None], seconds: float = 0.1) -> Callable[[], float]:
-    """A slice of about ``seconds``, which returns microseconds a step."""
+    """Return a slice of about ``seconds``, which returns microseconds per step."""
     for _ in range(3):
         step()
     start = time.perf_counter()

@@ -1,10 +1,10 @@
-"""How long PPO trains until CartPole is solved, with docs/examples/ppo.py and with SB3's PPO.
+"""Measure how long PPO trains until CartPole is solved, compared to SB3's PPO.
 
     python benchmarks/bench_ppo.py [--seeds 0 1 2] [--frames 100000] [--until 450]
 
-All have the same settings: 8 environments, 32 steps a batch, 20 epochs, nets of 2x64. Each seed is trained by each in
-turn, in a process of its own. After every 10 batches the greedy policy plays 10 episodes; that time is not counted, nor
-is the making of environments. SB3's rows need ``pip install stable-baselines3``.
+All contestants have the same settings: 8 environments, 32 steps per batch, 20 epochs, nets of 2x64. For each seed, they
+train in turn, each in a separate process. After every 10 batches the greedy policy plays 10 episodes. The time of these
+episodes, and of making the environments, does not count. SB3's rows need ``pip install stable-baselines3``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def solved(contestant: str, seed: int, frames: int, until: float) -> tuple[int, 
     """Train until the greedy policy's mean return is high enough.
 
     Returns:
-        Frames, seconds, and frames a second until then; None where that was not reached.
+        Frames, seconds, and frames per second until then; None if the goal was not reached.
     """
     if contestant == "steppe":
         curve = _of_the_example(seed, frames)
@@ -88,7 +88,10 @@ def solved(contestant: str, seed: int, frames: int, until: float) -> tuple[int, 
 
 
 def _of_the_example(seed: int, frames: int) -> Iterator[tuple[int, float, float]]:
-    """Frames, seconds of training, and the greedy policy's mean return after every 10 batches."""
+    """Yield frames, training seconds and the mean return, after every 10 batches.
+
+    The mean return is that of the greedy policy.
+    """
     spec = spec_from_file_location("ppo", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -98,7 +101,7 @@ def _of_the_example(seed: int, frames: int) -> Iterator[tuple[int, float, float]
 
 
 def _of_sb3(processes: bool, seed: int, frames: int, until: float) -> Iterator[tuple[int, float, float]]:
-    """The same for SB3, which trains until the end is reached."""
+    """Do the same with SB3, which trains until the goal is reached."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -115,7 +118,7 @@ def _of_sb3(processes: bool, seed: int, frames: int, until: float) -> Iterator[t
             self.begun = time.perf_counter()
 
         def _on_rollout_start(self) -> None:
-            # The weights are those that the batch before was learned with.
+            # The weights are those after learning from the batch before.
             if self.batches and self.batches % EVERY == 0:
                 start = time.perf_counter()
                 told: Any = evaluate_policy(self.model, judge, n_eval_episodes=10, deterministic=True)

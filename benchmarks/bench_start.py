@@ -1,10 +1,10 @@
-"""How long it takes until 8 workers can step, the first time in a process and again, and what memory they take.
+"""Measure the start of 8 workers, the first and later times, and their memory.
 
     python benchmarks/bench_start.py [--rounds 5] [--quick] [--peer-python PYTHON]
 
-Every figure is that of a new process which has imported its library and torch: seconds from the constructor to the end
-of the first reset, and the proportional set size (PSS) of a worker after some steps, where shared pages count as the
-part of them that is one process's. 8 CartPoles; contestants take turns. Linux only.
+Each figure is measured in a new process that has imported its library and torch: seconds from the constructor to the
+end of the first reset, and the proportional set size (PSS) of a worker after some steps, in which shared pages are
+divided among the processes that share them. The batch has 8 CartPoles; contestants take turns. Linux only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OURS = {
     "steppe ParallelEnv(8), spawn": {"num_processes": N, "mp_start_method": "spawn"},
     "steppe ParallelEnv(8), fork": {"num_processes": N, "mp_start_method": "fork"},
 }
-#: The same with a factory that stands in a module of the caller, which imports what such modules import.
+#: The same with a factory that is defined in a module of the caller, with the imports that such modules usually have.
 OWN = "steppe ParallelEnv(8), 8 processes, factory of a module"
 OWN_MODULE = """
 import gymnasium
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def in_new_process(python: str, label: str) -> list[float]:
-    """Measure one contestant in an interpreter of its own."""
+    """Measure one contestant in a new interpreter."""
     done = subprocess.run([python, __file__, "--one", label], capture_output=True, text=True, timeout=300)
     if done.returncode:
         sys.exit(f"{label} failed:\n{done.stderr}")
@@ -105,7 +105,10 @@ def in_new_process(python: str, label: str) -> list[float]:
 
 
 def measure(label: str) -> list[float]:
-    """Seconds of the first start and of the one after it, and megabytes of a worker."""
+    """Return the seconds of the first and second start, and the memory in MB.
+
+    The memory is that of a worker.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -123,7 +126,7 @@ def measure(label: str) -> list[float]:
 
 
 def contestant(label: str) -> tuple[Callable[[], Any], Callable[[Any], list[int]], Callable[[Any], None]]:
-    """What makes the batch, what tells its workers' process ids, and what steps it for a while."""
+    """Return functions that make a batch, list its process ids, and step it."""
     if label in OURS or label == OWN:
         from steppe import ParallelEnv
 
@@ -156,7 +159,7 @@ def contestant(label: str) -> tuple[Callable[[], Any], Callable[[Any], list[int]
 
 
 def own_factory() -> Callable[[], Any]:
-    """A factory that stands in a module, in a folder of its own."""
+    """Return a factory that is defined in a module in a temporary folder."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     Path(folder, "own_envs.py").write_text(OWN_MODULE)
@@ -166,7 +169,10 @@ def own_factory() -> Callable[[], Any]:
 
 
 def pss(pid: int) -> float:
-    """Megabytes of a process, shared pages divided among those that share them."""
+    """Return the proportional set size of a process in MB.
+
+    Shared pages are divided among the processes that share them.
+    """
     with open(f"/proc/{pid}/smaps_rollup") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("Pss:")) / 1024
 

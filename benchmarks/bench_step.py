@@ -1,14 +1,14 @@
-"""What a step costs over the raw library, on given actions: the step loop, rollout, and rollout with three transforms.
+"""Measure the overhead of a step over the raw library.
 
     python benchmarks/bench_step.py [--steps 2000] [--rounds 9] [--peer-python PYTHON]
 
-The second table is about an environment that makes its own tensordicts: what steppe adds to its ``_step``. The last one
-is about an environment that costs nothing and observes a frame of 210x160x3 bytes: what steppe adds to the
-library and one copy of each frame, into memory that is used again and into memory that is new (and is kept, as all
-frames of a rollout are).
+The first table measures the step loop, rollouts, and rollouts with three transforms, on the same actions. The second
+table measures what steppe adds to the ``_step`` of an environment that makes its own TensorDicts. The third table has
+an environment that does nothing and observes a frame of 210x160x3 bytes. It measures what steppe adds to the library
+and one copy of each frame, into reused memory, and into new memory that is kept, as the frames of a rollout are.
 
-``--peer-python`` names the interpreter of an environment with TorchRL, whose figures then stand beside ours. It runs in
-a process of its own, because the two need different versions of tensordict; its rounds are interleaved with ours.
+``--peer-python`` names an interpreter with TorchRL, whose figures are printed too. It runs in a separate process,
+because the two libraries need different versions of tensordict; the rounds of both are interleaved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
         contest = Contest(name, "us a step")
         for label, slice_ in contestants(name, args.steps).items():
             contest.add(label, slice_)
-        known = args.peer_python and not name.startswith("dm:")  # the peer makes environments of gymnasium
+        known = args.peer_python and not name.startswith("dm:")  # the peer makes its environments with gymnasium
         peer = Peer(args.peer_python, name, min(args.steps, 500)) if known else None
         if peer is not None:
             for label in ("torchrl loop", "torchrl rollout", "torchrl rollout + 3 transforms"):
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def tensordicts(rounds: int, steps: int = 1000) -> None:
-    """Print the table of the environment that makes its own tensordicts."""
+    """Print the table of the environment that makes its own TensorDicts."""
     from common import Contest, show
 
     contest = Contest("tensordicts", "us a step")
@@ -75,7 +75,7 @@ def tensordicts(rounds: int, steps: int = 1000) -> None:
 
 
 def contestants_with_tensordicts(steps: int) -> dict[str, Any]:
-    """An environment that counts, by itself and as steppe calls it."""
+    """Return a counting environment, alone and called by steppe."""
     from steppe_testing import CountingEnv
 
     env = CountingEnv(max_steps=200)
@@ -135,7 +135,7 @@ def frames(rounds: int, steps: int = 1000) -> None:
 
 
 def contestants_with_frames(steps: int) -> dict[str, Any]:
-    """The same of an environment that does nothing but show one frame again and again."""
+    """Return an environment that shows one frame, alone and called by steppe."""
     import gymnasium
     import numpy as np
     import torch
@@ -197,7 +197,7 @@ def contestants_with_frames(steps: int) -> dict[str, Any]:
 
 
 def contestants(name: str, steps: int) -> dict[str, Any]:
-    """The raw library and ours, on the same actions."""
+    """Return the raw library and steppe, with the same actions."""
     import gymnasium
 
     from steppe import Compose, DoubleToFloat, RewardSum, StepCounter, TransformedEnv, make_env
@@ -230,7 +230,7 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
         return (time.perf_counter() - start) / steps * 1e6
 
     def loop(which: Any) -> Any:
-        acts = [action.to(which.action_spec.dtype) for action in given]  # a transform may want floats for doubles
+        acts = [action.to(which.action_spec.dtype) for action in given]  # a transform may cast doubles to floats
 
         def run() -> float:
             which.set_seed(0)

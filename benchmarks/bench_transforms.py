@@ -1,22 +1,21 @@
-"""Microseconds of CPU time that transforms add to a step, over their bare tensor operations.
+"""Measure the CPU time that transforms add to a step.
 
     python benchmarks/bench_transforms.py [--names Resize VecNorm ...] [--n 1 64] [--rounds 7]
                                           [--peer-python PYTHON]
 
-Each transform stands behind an environment that does nothing but copy one observation, alone and in a batch
-(``SerialEnv``), in rollouts on rows and, alone, in a loop of steps. From its CPU time that of an environment is taken
-off whose own observation is what comes out: what the transform adds. ``bare`` is what is added where somebody writes
-the same into that environment by hand: the copy of the observation, where it is another one, and the tensor operations
-on it, whose result goes to the row. So both write as much memory, as new or as often used: the row, and the frames of
-the rollout behind it. In a batch, of which an environment sees one row, the bare operations run by themselves, into one
-row of all environments. Contestants take turns, figures are the least of all rounds: other work on the machine adds to
-them and never takes away. ``--peer-python`` names an interpreter with TorchRL, in which its transforms of the same
-names are measured in the same way, in rollouts.
+Each transform is appended to an environment that only copies one observation. It is measured in a single environment
+and in a batch (``SerialEnv``), in rollouts on rows, and (single only) in a step loop. The figure is its CPU time minus
+that of an environment that observes the transformed observation itself. ``bare`` is the same for tensor operations that
+are written into the environment by hand: the copy of the observation, if it is another one, and the operations, whose
+result goes to the row. So both write the same amount of memory, equally new or reused: the row, and the frames of the
+rollout. In a batch, where an environment has only one row, the bare operations run separately, into one row of all
+environments. Contestants take turns, and figures are the minimum of all rounds, because other work on the machine only
+adds time. ``--peer-python`` names an interpreter with TorchRL, whose transforms of the same names are measured in the
+same way, in rollouts.
 
-Transforms of actions have bare operations on the action alone. FrameSkipTransform is held against an environment that
-takes as many steps of its own, and what asks a user's function against the same call on a TensorDict that is there.
-
-Transforms of packages that are not installed are left out, with a line that says so.
+Transforms of actions have bare operations on the action only. FrameSkipTransform is compared to an environment that
+takes as many steps itself, and transforms that call a user's function to the same call on an existing TensorDict.
+Transforms of packages that are not installed are left out, with a message.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def small(value: torch.Tensor) -> torch.Tensor:
 
 
 class _Running:
-    """The least that a running normalization does."""
+    """The minimal operations of a running normalization."""
 
     def __init__(self) -> None:
         self.sum, self.ssq, self.count = torch.zeros(8), torch.zeros(8), torch.zeros(())
@@ -83,7 +82,7 @@ class _Running:
 
 
 class _Asked:
-    """A question about a TensorDict that is there already: what a user's function costs by itself."""
+    """A predicate on an existing TensorDict: the cost of a user's function alone."""
 
     def __init__(self) -> None:
         self.value: torch.Tensor | None = None
@@ -96,7 +95,7 @@ class _Asked:
 
 
 def _nothing(_: Any) -> None:
-    """For operations whose result does not go to a row."""
+    """Do nothing, for operations whose result is not written to a row."""
 
 
 def _projected(action: torch.Tensor) -> torch.Tensor:
@@ -109,10 +108,10 @@ def _projected(action: torch.Tensor) -> torch.Tensor:
 LOC, SCALE = torch.zeros(8), torch.ones(8)
 NOISE = torch.zeros(2, 3)
 
-#: Bare operations of large results, that write them where they are to be: the fastest known here.
+#: Bare operations with large results, which write them directly to their destination: the fastest known versions.
 INTO: dict[str, Callable[[torch.Tensor, torch.Tensor], None]] = {"ToTensorImage": _scaled, "GrayScale": _grey_into}
 
-#: The bare operations of each transform: of a value with leading dimensions, what comes out.
+#: The bare operations of each transform, from a value with leading dimensions to the result.
 BARE: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
     "ToTensorImage": lambda value: value.movedim(-1, -3).div(255),
     "GrayScale": grey,
@@ -143,21 +142,21 @@ BARE: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
     "ConditionalPolicySwitch": _Asked(),
     "FrameSkipTransform": lambda value: value + value,
 }
-#: The same of transforms of actions: of the caller's action, what the environment is given.
+#: The same for transforms of actions, from the caller's action to the environment's.
 BARE_ACTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ActionScaling": lambda action: action * 2 + 1,
     "ActionDiscretizer": lambda action: torch.linspace(-1, 1, 5)[action],
     "FlattenAction": lambda action: action.unflatten(-1, (2, 3)),
     "DiscreteActionProjection": _projected,
 }
-#: What kernels add beside the observation.
+#: Entries that kernels add to the observation.
 COUNTED = ("episode_reward", "step_count")
-#: Those that read the reward.
+#: Transforms that read the reward.
 REWARDS = ("RewardScaling", "RewardClipping", "BinarizeReward", "RewardSum", "StepCounter")
 
 
 class Still(ArrayEnv):
-    """Shows the same observation again and again, and never ends."""
+    """An environment with a constant observation and no end."""
 
     def __init__(self, entries: dict[str, Any], action: Any = None) -> None:
         super().__init__()
@@ -207,7 +206,7 @@ def main() -> None:
 
 
 def missing(name: str, arguments: dict[str, Any]) -> str:
-    """Why there is no such transform, or ""."""
+    """Return why a transform is not available, or ""."""
     try:
         make_transform(name, **arguments)
     except TransformNotFound as error:
@@ -216,10 +215,10 @@ def missing(name: str, arguments: dict[str, Any]) -> str:
 
 
 class Turns:
-    """Functions that take turns, and the least CPU time that each needed.
+    """Functions that take turns, and the minimal CPU time of each.
 
     Args:
-        rounds: how many turns.
+        rounds: number of turns.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -227,7 +226,7 @@ class Turns:
         self.entries: dict[str, Callable[[], float]] = {}
 
     def add(self, label: str, steps: int, run: Callable[[], Any]) -> None:
-        """Enter a function that takes so many steps."""
+        """Add a function that takes a number of steps."""
 
         def slice_() -> float:
             start = time.process_time()
@@ -248,7 +247,7 @@ class Turns:
 
 
 def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[str]:
-    """The row of a transform in the table."""
+    """Return the row of a transform in the table."""
     arguments, entries = CASES[name]
     action = _action(*ACTIONS[name]) if name in ACTIONS else None
     large = any(np.prod(shape) > 10_000 for shape, _ in entries.values())
@@ -265,7 +264,7 @@ def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[st
         if key not in COUNTED and not key.startswith("_")
     }
     contestants = {"base": batch(lambda: Still(behind, action)), "ours": env}
-    # What takes steps of its own is compared with as many of them in a batch too.
+    # A transform that takes steps itself is compared with as many steps, in a batch too.
     by_hand = name not in BARE_ACTIONS and (n == 1 or "frame_skip" in arguments)
     if by_hand:
         contestants["bare"] = batch(lambda: ByHand(name, behind, action))
@@ -299,7 +298,7 @@ def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[st
 
 
 def _action(kind: str, *arguments: Any) -> Any:
-    """The spec of an action, for both ends of a transform of actions."""
+    """Return the spec of an action, for both ends of a transform of actions."""
     return OneHot(*arguments) if kind == "one-hot" else Bounded(*arguments)
 
 
@@ -311,7 +310,7 @@ def loop(env: Any, actions: Any) -> None:
 
 
 def value_read(name: str) -> tuple[torch.Tensor, bool]:
-    """What the operations of a transform read, and whether what comes out has its shape and dtype."""
+    """Return the input of a transform, and whether the result has its shape and dtype."""
     shape, dtype = ((1,), torch.float32) if name in REWARDS else next(iter(CASES[name][1].values()))
     value = value_of(shape, dtype)
     result = BARE[name](value)
@@ -319,7 +318,7 @@ def value_read(name: str) -> tuple[torch.Tensor, bool]:
 
 
 class ByHand(Still):
-    """The bare operations of a transform, written into the environment that shows what comes out."""
+    """An environment with the bare operations of a transform written into it."""
 
     def __init__(self, name: str, behind: dict[str, Any], action: Any) -> None:
         super().__init__(behind, action)
@@ -355,7 +354,10 @@ class ByHand(Still):
 
 
 def bare(name: str, n: int, steps: int, env: Any) -> Callable[[], None]:
-    """The operations of a transform by themselves, their result in one row of all environments."""
+    """Return the bare operations of a transform.
+
+    Their result is in one row of all environments.
+    """
     lead = () if n == 1 else (n,)
     if name in BARE_ACTIONS:
         convert, actions = BARE_ACTIONS[name], env.full_action_spec.rand((steps,))[env.action_key].unbind(0)
@@ -386,7 +388,7 @@ def bare(name: str, n: int, steps: int, env: Any) -> Callable[[], None]:
 
 
 def peer_figure(python: str, name: str, rounds: int) -> str:
-    """What TorchRL's transform of the same name adds to its own rollout."""
+    """Return what TorchRL's transform of the same name adds to its rollout."""
     peer = Peer(python, name, 200, kind="transform")
     try:
         least = {label: min(peer.slice(label) for _ in range(min(rounds, 5))) for label in ("without", "with")}

@@ -1,6 +1,6 @@
-"""Paired timing: contestants take turns in short slices, and medians are compared.
+"""Paired timing: contestants take turns in short slices; medians are compared.
 
-A machine that does other work slows all contestants of a round alike, so ratios hold where seconds do not.
+Other work on the machine slows down all contestants of a round equally, so ratios are reliable even if seconds are not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ __all__ = ["Contest", "show"]
 
 @dataclass
 class Contest:
-    """Functions that each do a slice of work and return a figure: seconds a step, or frames a second.
+    """Functions that run a slice of work and return a figure.
+
+    Figures are seconds per step, or frames per second.
 
     Args:
-        title: what is compared.
+        title: title of the table.
         unit: unit of the figures.
     """
 
@@ -30,11 +32,14 @@ class Contest:
     figures: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, name: str, slice_: Callable[[], float]) -> None:
-        """Enter a contestant."""
+        """Add a contestant."""
         self.entries[name] = slice_
 
     def run(self, rounds: int = 9) -> dict[str, float]:
-        """Let all take turns, after one round to warm up; return the median of each."""
+        """Run all contestants in turns, after a warm-up round.
+
+        Returns the median of each.
+        """
         for slice_ in self.entries.values():
             slice_()
         for _ in range(rounds):
@@ -48,7 +53,7 @@ class Contest:
 
 
 def show(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table, whole also where output is not a terminal."""
+    """Print a table, with full width even if the output is not a terminal."""
     table = Table(title=title, title_justify="left")
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)

@@ -1,17 +1,17 @@
-"""What a change does to speed: rows of two checkouts in turns, the best of many short slices, and their ratio.
+"""Compare the speed of two checkouts.
 
     python benchmarks/compare.py OLD NEW [--rounds 15] [--rows PATTERN ...] [--limit 1.10] [--cpu] [--write FILE.json]
     python benchmarks/compare.py --read benchmarks/baseline.json [NEW]
 
 ``OLD`` and ``NEW`` are folders with a checkout; ``git worktree add ../old COMMIT`` makes one of an older commit. Each
-has a process of its own, which finds the packages of its checkout first, and the two take turns slice by slice: what
-else the machine does slows both. The best slice of each is the one that was disturbed least. The rows ``raw gymnasium``
-run no line of steppe; how far their ratio is from 1 says how far to trust the others.
+has a separate process, which imports the packages of its checkout. The two take turns slice by slice, so that other
+work on the machine slows down both. The best of many short slices is the one that was disturbed least. The rows ``raw
+gymnasium`` run no code of steppe: the distance of their ratio from 1 shows the reliability of the other rows.
 
-``--limit`` makes the command fail where a row is slower than that many times the old one. ``--cpu`` counts the time
-that the process computes, instead of the time that passes: for machines that are busy with other work, and only of rows
-without workers. ``--read`` compares with figures of a file instead of a process. They were taken at another time, so
-both are divided by those of ``raw gymnasium``: good for differences of half as much again, not for a tenth.
+With ``--limit``, the command fails if the ratio of a row to the old one exceeds the limit. ``--cpu`` measures CPU time
+instead of wall time, for busy machines, and only for rows without workers. ``--read`` compares with the figures of a
+file instead of a process. These were measured at another time, so both are divided by those of ``raw gymnasium``. This
+detects differences of 50 %, not of 10 %.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from peer import end
 
 HERE = Path(__file__).resolve()
 CONTROL = "raw gymnasium, CartPole"
-STEPS = 500  # steps in a slice of one environment
+STEPS = 500  # number of steps in a slice of one environment
 
 
 # -- rows: a function that prepares, and returns a slice and what closes it
@@ -46,7 +46,10 @@ CLOCK = [time.perf_counter]
 
 
 def row(name: str, *arguments: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a row; figures are microseconds, less is better."""
+    """Register a row.
+
+    Figures are microseconds; less is better.
+    """
 
     def enter(prepare: Callable[..., Any]) -> Callable[..., Any]:
         ROWS[name] = partial(prepare, *arguments)
@@ -56,11 +59,11 @@ def row(name: str, *arguments: Any) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def nothing() -> None:
-    """Close what needs no closing."""
+    """Do nothing, for rows without resources to close."""
 
 
 def timed(run: Callable[[], Any], steps: int) -> Slice:
-    """Microseconds a step of a function that takes some steps."""
+    """Return microseconds per step of a function."""
 
     def slice_() -> float:
         clock = CLOCK[0]
@@ -74,7 +77,7 @@ def timed(run: Callable[[], Any], steps: int) -> Slice:
 @row("raw gymnasium, Pendulum", "Pendulum-v1")
 @row("raw gymnasium, CartPole", "CartPole-v1")
 def raw(name: str) -> tuple[Slice, Closer]:
-    """The library alone."""
+    """Measure the library alone."""
     import gymnasium
 
     env = gymnasium.make(name)
@@ -93,7 +96,7 @@ def raw(name: str) -> tuple[Slice, Closer]:
 
 
 def one(name: str, transforms: bool) -> Any:
-    """One environment, bare or with three transforms."""
+    """Make one environment, without or with three transforms."""
     from steppe import Compose, DoubleToFloat, RewardSum, StepCounter, TransformedEnv, make_env
 
     if name == "tensordicts":
@@ -106,7 +109,7 @@ def one(name: str, transforms: bool) -> Any:
 
 
 def actions_of(env: Any, steps: int) -> list[Any]:
-    """Actions of a number of steps."""
+    """Draw the actions of a number of steps."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -124,7 +127,7 @@ for _label, _name, _transforms in (
 
     @row(f"rollout, {_label}", _name, _transforms)
     def one_rollout(name: str, transforms: bool) -> tuple[Slice, Closer]:
-        """A rollout of one environment."""
+        """Measure a rollout of one environment."""
         env = one(name, transforms)
         env.set_seed(0)
         given = actions_of(env, STEPS)
@@ -132,14 +135,14 @@ for _label, _name, _transforms in (
 
     @row(f"step loop, {_label}", _name, _transforms)
     def one_loop(name: str, transforms: bool) -> tuple[Slice, Closer]:
-        """step_and_maybe_reset of one environment."""
+        """Measure step_and_maybe_reset of one environment."""
         env = one(name, transforms)
         env.set_seed(0)
         return stepping(env, STEPS), nothing
 
 
 def stepping(env: Any, steps: int) -> Slice:
-    """Microseconds a step (of all rows) of step_and_maybe_reset."""
+    """Return microseconds per step of step_and_maybe_reset, for all rows."""
     given = actions_of(env, min(steps, 64))
     root = [env.reset()]
 
@@ -154,7 +157,7 @@ def stepping(env: Any, steps: int) -> Slice:
 
 
 def batch(kind: str, n: int, counter: str = "", **kwargs: Any) -> Any:
-    """A batch of CartPoles, with a StepCounter inside or outside of it."""
+    """Make a batch of CartPoles, with a StepCounter inside or outside."""
     import steppe
     from steppe import StepCounter, TransformedEnv, env_factory, make_env
 
@@ -180,7 +183,7 @@ for _label, _kind, _n, _counter, _kwargs, _steps in (
 
     @row(f"step loop, {_label}", _kind, _n, _counter, _kwargs, _steps)
     def batch_loop(kind: str, n: int, counter: str, kwargs: Any, steps: int) -> tuple[Slice, Closer]:
-        """step_and_maybe_reset of a batch of CartPoles."""
+        """Measure step_and_maybe_reset of a batch of CartPoles."""
         env = batch(kind, n, counter, **kwargs)
         return stepping(env, steps), env.close
 
@@ -188,7 +191,7 @@ for _label, _kind, _n, _counter, _kwargs, _steps in (
 @row("rollout, ParallelEnv(8)", "ParallelEnv")
 @row("rollout, SerialEnv(8)", "SerialEnv")
 def batch_rollout(kind: str) -> tuple[Slice, Closer]:
-    """A rollout of a batch of CartPoles."""
+    """Measure a rollout of a batch of CartPoles."""
     env = batch(kind, 8)
     given = actions_of(env, 200)
     return timed(lambda: env.rollout(200, actions=given, break_when_any_done=False), 200), env.close
@@ -199,7 +202,7 @@ def batch_rollout(kind: str) -> tuple[Slice, Closer]:
 @row("collector, SerialEnv(8), random", 8, "random")
 @row("collector, 1 CartPole, random", 1, "random")
 def collector(n: int, kind: str) -> tuple[Slice, Closer]:
-    """A batch of 125 steps of a collector in this process."""
+    """Measure a batch of 125 steps of a collector in this process."""
     import torch
     from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule
 
@@ -226,7 +229,10 @@ def collector(n: int, kind: str) -> tuple[Slice, Closer]:
 @row("start again, ParallelEnv(8) of a lambda, 8 processes", "lambda")
 @row("start again, ParallelEnv(8) of an id, 8 processes", "id")
 def start(kind: str) -> tuple[Slice, Closer]:
-    """From the constructor to the end of the first reset, in a process that has had such a batch."""
+    """Measure from the constructor to the end of the first reset.
+
+    The process has had such a batch before.
+    """
     from steppe import ParallelEnv
     from steppe_gym import GymEnv
 
@@ -247,10 +253,13 @@ def start(kind: str) -> tuple[Slice, Closer]:
 
 
 def serve(checkout: Path) -> None:
-    """Prepare, run and close rows, as lines of standard input say; figures go to standard output."""
+    """Prepare, run and close rows, as lines of standard input say.
+
+    Figures are written to standard output.
+    """
     warnings.filterwarnings("ignore")
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no figure
+    os.dup2(2, 1)  # libraries may print, but standard output is only for figures
     import torch
 
     import steppe
@@ -273,7 +282,7 @@ def serve(checkout: Path) -> None:
 
 
 class Checkout:
-    """A checkout and the process that runs rows with its packages."""
+    """A checkout, and the process that runs rows with its packages."""
 
     def __init__(self, folder: Path, *, cpu: bool = False) -> None:
         self.folder = folder.resolve()
@@ -284,14 +293,14 @@ class Checkout:
 
     @property
     def commit(self) -> str:
-        """Its commit, with ``+`` where files have changed since."""
+        """The commit of the checkout, followed by ``+`` if files have changed."""
         git = partial(subprocess.run, capture_output=True, text=True, cwd=self.folder, timeout=60)
         name = git(["git", "rev-parse", "--short=12", "HEAD"]).stdout.strip() or str(self.folder)
         changed = git(["git", "status", "--porcelain", "--untracked-files=no", "packages"]).stdout.strip()
         return name + ("+" if changed else "")
 
     def ask(self, command: str, name: str) -> Any:
-        """Let the process do something with a row."""
+        """Send a command for a row to the process."""
         if self.process is None:
             sources = [*self.folder.glob("packages/*/src"), *self.folder.glob("packages/*/*/src")]
             path = os.pathsep.join([*map(str, sorted(sources)), os.environ.get("PYTHONPATH", "")])
@@ -322,10 +331,13 @@ class Checkout:
 
 
 def measure(name: str, checkouts: list[Checkout], rounds: int) -> list[list[float]]:
-    """The figures of a row, for each checkout; who begins a round changes from round to round."""
+    """Return the figures of a row, for each checkout.
+
+    The checkouts take turns in starting a round.
+    """
     for checkout in checkouts:
         checkout.ask("prepare", name)
-        checkout.ask("run", name)  # to warm up
+        checkout.ask("run", name)  # warm-up
     figures: list[list[float]] = [[] for _ in checkouts]
     for number in range(rounds):
         order = list(zip(checkouts, figures, strict=True))
@@ -337,7 +349,7 @@ def measure(name: str, checkouts: list[Checkout], rounds: int) -> list[list[floa
 
 
 def compare(old: Checkout, new: Checkout, names: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """Best figures of both, and the ratios of bests and of medians."""
+    """Return the best figures, and the ratios of bests and of medians."""
     found = {}
     for name in names:
         before, after = measure(name, [old, new], rounds)
@@ -354,7 +366,7 @@ def compare(old: Checkout, new: Checkout, names: list[str], rounds: int) -> dict
 def compare_with_file(
     file: dict[str, Any], new: Checkout, names: list[str], rounds: int
 ) -> dict[str, dict[str, float]]:
-    """The same with the figures of a file as the old ones, both over those of the control."""
+    """Compare with figures from a file, both relative to the control rows."""
     before = {name: row["new"] for name, row in file["rows"].items()}
     names = [name for name in dict.fromkeys((CONTROL, *names)) if name in before]
     after = {}
@@ -369,7 +381,7 @@ def compare_with_file(
 
 
 def report(found: dict[str, dict[str, float]], old: str, new: str, limit: float | None) -> bool:
-    """Print the table; whether all rows are within the limit."""
+    """Print the table; return whether all rows are within the limit."""
     from common import show
 
     over = [name for name, row in found.items() if limit is not None and row["ratio"] > limit]

@@ -1,4 +1,4 @@
-"""Peer: a process of another interpreter that runs slices of a benchmark on request."""
+"""Peer: a process of another interpreter that runs slices of a benchmark."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Peer:
             [python, str(PEER), kind, name, *(extra or []), str(steps)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if kind == "failure" else None,  # its workers print what they raise
+            stderr=subprocess.DEVNULL if kind == "failure" else None,  # its workers print their errors
             text=True,
         )
 
     def slice(self, label: str) -> float:
-        """Run one slice there."""
+        """Run one slice in the process."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(label) + "\n")
@@ -43,7 +43,7 @@ class Peer:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End a process that reads lines until there are no more."""
+    """End a process that reads lines until the end of its input."""
     assert process.stdin is not None
     process.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""TorchRL's side of a benchmark, run by an interpreter that has it: reads labels of slices, answers with figures."""
+"""TorchRL's side of a benchmark: read labels of slices, write figures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def failure_slices(path: str, n: int) -> dict:
     def slice_() -> float:
         env = ParallelEnv(n, [partial(wrapped, "slow:0")] * (n - 1) + [partial(wrapped, f"raising:{path}")])
         td = env.reset()
-        # The worker prints what it raises, where answers are expected.
+        # The worker prints its errors to the stream of the figures.
         devnull, kept = os.open(os.devnull, os.O_WRONLY), [os.dup(1), os.dup(2)]
         os.dup2(devnull, 1), os.dup2(devnull, 2)
         try:
@@ -96,7 +96,7 @@ def failure_slices(path: str, n: int) -> dict:
 
 
 def transform_slices(name: str, steps: int) -> dict:
-    """Rollouts of an environment that shows the same again and again, without and with a transform."""
+    """Measure rollouts of a constant environment, without and with a transform."""
     import torch
     import torchrl.envs as library
     from tensordict import TensorDict
@@ -143,7 +143,7 @@ def transform_slices(name: str, steps: int) -> dict:
 
 
 def atari_slices(name: str, steps: int, n: int) -> dict:
-    """A loop of steps over workers that have the usual transforms of images, but for Resize."""
+    """Measure a step loop over workers with image transforms except Resize."""
     import torch
     from torchrl.envs import ParallelEnv
 
@@ -183,13 +183,13 @@ def atari_chain(name: str) -> object:
 
     torch.set_num_threads(1)
     gymnasium.register_envs(ale_py)
-    keys = ["pixels"]  # its name for an observation that is an image
+    keys = ["pixels"]  # TorchRL's name for an observation that is an image
     images = [ToTensorImage(in_keys=keys), GrayScale(in_keys=keys), CatFrames(N=4, dim=-3, in_keys=keys)]
     return TransformedEnv(GymEnv(name), Compose(*images, RewardClipping(-1.0, 1.0), RewardSum(), StepCounter()))
 
 
 def collect_slices(name: str, n: int, kind: str, batches: int, steps: int) -> dict:
-    """The collector in this process, with a policy of one kind."""
+    """Measure the collector in this process, with one kind of policy."""
     import torch
     from bench_collect import Greedy, make_actor, make_net, sizes
     from tensordict.nn import TensorDictModule
@@ -227,7 +227,7 @@ def wrapped(name: str) -> object:
     return GymWrapper(make_raw(name))
 
 
-# What keeps workers, which an ending interpreter would wait for without end.
+# Objects with workers, for which the interpreter would wait forever at its end.
 CLOSERS: list[Callable[[], object]] = []
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark of transforms measures: each with its arguments and what it is given. For both libraries."""
+"""Arguments and inputs of the benchmark of transforms, for both libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _pixels(*shape: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
 
 
 def value_of(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """What an entry is all the time."""
+    """Return the constant value of an entry."""
     if dtype is torch.bool:
         return torch.ones(shape, dtype=dtype)
     generator = torch.Generator().manual_seed(0)
@@ -27,16 +27,16 @@ def value_of(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def never(td: Any) -> torch.Tensor:
-    """A condition that never holds."""
+    """Return False: a condition that never holds."""
     return td["observation"][..., 0] > 2
 
 
 def unchanged(td: Any) -> Any:
-    """A policy that leaves the action as it is."""
+    """Return the data: a policy that keeps the action."""
     return td
 
 
-#: For each transform the arguments of its constructor, and shapes and dtypes of the observations.
+#: For each transform, the arguments of its constructor, and the shapes and dtypes of the observations.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ToTensorImage": ({}, _pixels(210, 160, 3, dtype=torch.uint8)),
     "GrayScale": ({}, _pixels(3, 210, 160)),
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "DiscreteActionProjection": ({"num_actions_effective": 4, "max_actions": 6}, _STILL),
 }
 
-#: Actions of the environment, where a transform is about them: a kind, and what makes its spec.
+#: Actions of the environment for transforms of actions: a kind, and the arguments of its spec.
 ACTIONS: dict[str, tuple[Any, ...]] = {
     "ActionMask": ("one-hot", 4),
     "ActionScaling": ("bounded", -2.0, 2.0, (2,)),

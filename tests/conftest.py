@@ -1,6 +1,6 @@
-"""What holds for every test: fixed seeds, no display, and nothing left behind at the end of the session.
+"""Settings and checks of all tests: fixed seeds, no display, nothing left behind.
 
-Time limits of tests stand in pyproject.toml, those of what they start in tests/limits.py.
+The time limit of a test is in pyproject.toml, those of its processes are in tests/limits.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHM = Path("/dev/shm")
 
 @pytest.fixture(autouse=True)
 def _seeds() -> None:
-    """Every test starts from the same random state of whatever it may draw from."""
+    """Seed all random states before each test."""
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
@@ -42,13 +42,13 @@ def _seeds() -> None:
 
 @pytest.fixture(autouse=True)
 def _ignored_arguments() -> None:
-    """Every test hears of the arguments that have no effect, whatever an earlier one has heard of."""
+    """Let each test receive warnings about ignored arguments."""
     if "steppe.arguments" in sys.modules:
         sys.modules["steppe.arguments"]._warned.clear()
 
 
 class Result(NamedTuple):
-    """What a command gave."""
+    """The result of a command: exit status and output."""
 
     status: int
     out: str
@@ -67,7 +67,7 @@ def steppe(capsys, steppe_registry):
 
 
 class _LeakCheck:
-    """Fails the session where worker processes, shared mappings or shared-memory files are still there at its end."""
+    """Fail the session if processes, mappings or shared memory remain at its end."""
 
     def __init__(self) -> None:
         self.files = _shared_files()

@@ -1,7 +1,7 @@
-"""Time limits of what tests start and wait for.
+"""Time limits for processes and waits of tests.
 
-They only end what hangs: a machine that is busy with other work may take five times as long as a quiet one, and no test
-may fail for that. The limit of a test stands in pyproject.toml and is longer than these, so that what hung is named.
+They only end processes that hang: a busy machine may take five times as long as an idle one, and no test may fail
+because of that. The limit of a whole test, in pyproject.toml, is longer, so that the error names what hung.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def workers() -> dict[int, str]:
 
 
 def in_child(function: Any) -> str:
-    """What a function returns in a forked child."""
+    """Return the result of a function in a forked child."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,16 +1,16 @@
-"""Follow the author's guide word by word: write its files, run its commands, hold what it shows against what comes.
+"""Follow the author's guide: write its files, run its commands, compare the output.
 
     python tools/author.py FOLDER
 
-works in a folder that is new, with the ``steppe`` and the ``python`` that are first on the path. Of the guide's blocks
+works in a new folder, with the ``steppe`` and the ``python`` that are first on the path. The blocks of the guide are:
 
-* one of Python or TOML whose first line is a comment with a path is written there; where that file exists, it is an
-  excerpt: its lines stand in the file in this order, ``...`` stands for what is left out;
-* any other one of Python is a program, which must run, and any other one of TOML must parse;
-* a ``console`` block is commands behind ``$``, each with a part of its output, spaces and line ends aside. All succeed,
-  but for the last one of a block below ``<!-- fails -->``;
-* a ``diff`` block breaks a file in one place. The console block below it says what the last command then answers; after
-  that the file is as it was.
+* Python or TOML whose first line is a comment with a path: the block is written to this path. If the file exists, the
+  block is an excerpt: its lines must be in the file in this order; ``...`` stands for omitted lines.
+* Other Python blocks are programs, which must run. Other TOML blocks must parse.
+* ``console``: commands after ``$``, each with a part of its output, compared without spaces and line ends. All commands
+  must succeed, except the last one of a block below ``<!-- fails -->``.
+* ``diff``: breaks a file in one place. The console block below it has the output of the last command; afterwards the
+  file is restored.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ else:
 GUIDE = Path(__file__).resolve().parent.parent / "docs/authors/write-a-plugin.md"
 
 _BLOCK = re.compile(r"^(<!-- fails -->\n)?```(python|toml|console|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_LIMIT = 400.0  # seconds for a command; the conformance kit takes 20 on a quiet machine
+_LIMIT = 400.0  # time limit of a command in seconds; the conformance kit takes 20 s on an idle machine
 
 
 class GuideError(Exception):
-    """What the guide says is not so."""
+    """An error of the guide: a wrong file, command or output."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block of the guide.
+    """A code block of the guide.
 
     Attributes:
         kind: ``python``, ``toml``, ``console`` or ``diff``.
-        text: what is between the fences.
-        fails: its last command is to fail.
+        text: the text between the fences.
+        fails: whether its last command must fail.
     """
 
     kind: str
@@ -53,27 +53,27 @@ class Block:
 
     @property
     def path(self) -> str | None:
-        """The file that it is, or is a part of."""
+        """The file that the block contains, completely or in part."""
         first = re.match(r"# ([\w./-]+\.(?:py|toml))\n", self.text)
         return first[1] if first and self.kind in ("python", "toml") else None
 
     @property
     def body(self) -> str:
-        """Its text without the line that names the file."""
+        """The text of the block without the line that names the file."""
         return self.text.partition("\n")[2] if self.path else self.text
 
 
 def blocks(guide: Path = GUIDE) -> list[Block]:
-    """The blocks of the guide, in order."""
+    """Return the code blocks of the guide, in order."""
     text = guide.read_text(encoding="utf-8")
     return [Block(kind, body, bool(fails)) for fails, kind, body in _BLOCK.findall(text)]
 
 
 def check_excerpt(block: Block, folder: Path) -> None:
-    """Hold an excerpt against its file.
+    """Compare an excerpt with its file.
 
     Raises:
-        GuideError: a line of it is not there, or not at that place.
+        GuideError: a line of the excerpt is missing, or in another place.
     """
     path = folder / str(block.path)
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -86,10 +86,10 @@ def check_excerpt(block: Block, folder: Path) -> None:
 
 
 def check_output(command: str, expected: str, found: str) -> None:
-    """Hold what a command printed against what the guide shows of it.
+    """Compare the output of a command with the output in the guide.
 
     Raises:
-        GuideError: a part of it is missing.
+        GuideError: a part of the output is missing.
     """
     rest = " ".join(found.split())
     for part in re.split(r"^\s*\.\.\.$", expected, flags=re.MULTILINE):
@@ -100,7 +100,7 @@ def check_output(command: str, expected: str, found: str) -> None:
 
 
 def commands(block: Block) -> list[tuple[str, str]]:
-    """The commands of a console block, each with what is shown of its output."""
+    """Return the commands of a console block, each with its expected output."""
     found: list[tuple[str, str]] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):
@@ -112,7 +112,7 @@ def commands(block: Block) -> list[tuple[str, str]]:
 
 
 class Author:
-    """Someone who does what the guide says.
+    """Follow the guide in a folder: write files, run commands, break files.
 
     Args:
         folder: where to work.
@@ -121,14 +121,14 @@ class Author:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.place = folder
-        self.before: dict[Path, str] = {}  # broken files, as they were
+        self.before: dict[Path, str] = {}  # contents of broken files before the change
         self.broken = 0
 
     def follow(self, block: Block) -> None:
-        """Do what one block says.
+        """Follow one block of the guide.
 
         Raises:
-            GuideError: it does not turn out as the guide says.
+            GuideError: the result differs from the guide.
         """
         if block.kind == "console":
             self.run_all(block)
@@ -145,7 +145,7 @@ class Author:
             (self.folder / block.path).write_text(block.body, encoding="utf-8")
 
     def run_all(self, block: Block) -> None:
-        """Run the commands of a console block, and undo what was broken for it."""
+        """Run the commands of a console block, and restore the file that was broken for it."""
         breaks = bool(self.before) or block.fails
         steps = commands(block)
         for number, (command, expected) in enumerate(steps, 1):
@@ -163,7 +163,7 @@ class Author:
             self.run("undo", "python -m pip install -e .", succeeds=True)
 
     def run(self, name: str, command: str, *, succeeds: bool, text: str | None = None) -> str:
-        """Run a command in the shell and return all that it prints."""
+        """Run a command in the shell and return its output."""
         print(f"$ {command}", flush=True)
         done = subprocess.run(
             command,
@@ -181,7 +181,10 @@ class Author:
         return done.stdout
 
     def break_file(self, diff: str) -> None:
-        """Change a file as the diff says: one run of lines that begin with ``-`` for those that begin with ``+``."""
+        """Replace lines of a file as a diff says.
+
+        The diff has one run of lines that begin with ``-``, and one of lines that begin with ``+``.
+        """
         name = diff.partition("\n")[0].removeprefix("--- ")
         lines = diff.splitlines()[1:]
         old, new = ("".join(f"{line[1:]}\n" for line in lines if line.startswith((" ", sign))) for sign in ("-", "+"))

@@ -1,9 +1,9 @@
-"""Virtual environments that sessions share: one with torch, and one with the libraries that tests compare with.
+"""Virtual environments that sessions share: torch, and libraries to compare with.
 
-torch is a gigabyte: installed once for each Python in ``.nox/base-*`` and shown to a session by a ``.pth`` line that
-names the base's site-packages. What the session installs itself comes before it on the path, so a row of the matrix may
-have its own numpy. pip leaves the base alone, because it is outside the session's environment. The libraries in
-``.nox/libraries-*`` see the base and are shown in the same way, to the sessions that all run parts of one suite.
+torch takes a gigabyte, so it is installed once for each Python in ``.nox/base-*``. A ``.pth`` line with the base's
+site-packages adds it to the path of a session. Packages that the session installs come first on the path, so a row of
+the matrix may have its own numpy. pip does not change the base, because it is outside the session's environment. The
+libraries in ``.nox/libraries-*`` use the base, and are added in the same way to the sessions that run the main suite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.workspace import ROOT, package
 
 CONSTRAINTS = ROOT / "constraints.txt"
 
-# Everything that the core depends on, and what builds and tests the packages.
+# The requirements of the core, and the packages that build and test.
 _TOOLS = ("hatchling>=1.26", "editables", "pytest", "pytest-timeout", "pytest-xdist")
 
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(CONSTRAINTS))
@@ -26,16 +26,16 @@ _WHERE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 def use_base(session: nox.Session, libraries: Iterable[str] = ()) -> None:
-    """Show the base environment of the session's Python to the session, building it where it is not there yet.
+    """Add the base environment to the path of a session, building it if needed.
 
     Args:
-        session: what is to see it.
-        libraries: requirements of a second environment, which the session sees too.
+        session: the session.
+        libraries: requirements of a second environment, which is added to the session too.
     """
     tag = _output(session, "import sys; print('cp%d%d' % sys.version_info[:2])")
     wanted = [*package("steppe").pyproject["project"]["dependencies"], *_TOOLS]
     torch = next(requirement for requirement in wanted if requirement.startswith("torch"))
-    # torch by itself first: another package's requirement must not choose its build.
+    # torch first, so that the requirements of other packages do not change its build.
     base = _Shared(f"base-{tag}", [[torch], wanted])
     base.build(session)
     shown = [base]
@@ -46,12 +46,12 @@ def use_base(session: nox.Session, libraries: Iterable[str] = ()) -> None:
 
 
 class _Shared:
-    """An environment in ``.nox`` that is kept until what it is made of changes.
+    """An environment in ``.nox`` that is rebuilt only if its requirements change.
 
     Args:
-        name: its folder.
-        steps: requirements, those of a step installed together.
-        sees: an environment whose packages it sees.
+        name: the folder.
+        steps: lists of requirements; those of a list are installed together.
+        sees: an environment whose packages are added to the path.
     """
 
     def __init__(self, name: str, steps: list[list[str]], sees: _Shared | None = None) -> None:
@@ -66,11 +66,11 @@ class _Shared:
         return str(self.folder / ("Scripts/python.exe" if (self.folder / "Scripts").is_dir() else "bin/python"))
 
     def packages(self, session: nox.Session) -> str:
-        """Its site-packages."""
+        """The site-packages of the environment."""
         return str(session.run_install(self.python, "-c", _WHERE, external=True, silent=True)).strip()
 
     def build(self, session: nox.Session) -> None:
-        """Install it anew, but where that was done already."""
+        """Install the environment, unless it is up to date."""
         marker = self.folder / "installed"
         if marker.is_file() and marker.read_text() == self.state:
             return
@@ -84,7 +84,7 @@ class _Shared:
 
 
 def _show(where: Path, packages: list[str]) -> None:
-    """Let an environment see what lies in these folders, after what is its own."""
+    """Add folders to the path of an environment, after its own packages."""
     (where / "steppe_base.pth").write_text("".join(f"{folder}\n" for folder in packages))
 
 

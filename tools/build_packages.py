@@ -1,7 +1,9 @@
-"""Build wheels of packages of this repository, all in one process; pip starts several processes for each of them.
+"""Build wheels of packages of this repository in one process.
 
-``python tools/build_packages.py [--editable] FOLDER PACKAGE...`` leaves the wheels in the folder, and no others there.
-``--editable``: they show the packages where they stand, as ``pip install -e`` does.
+pip would start several processes for each package.
+
+``python tools/build_packages.py [--editable] FOLDER PACKAGE...`` writes the wheels to the folder, and deletes all other
+wheels in it. ``--editable`` makes editable wheels, as ``pip install -e`` does.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ def build(folder: Path, packages: list[Path], *, editable: bool) -> None:
     for old in folder.glob("*.whl"):
         old.unlink()
     for package in packages:
-        os.chdir(package)  # where the build backend looks for what to build
+        os.chdir(package)  # the build backend reads the current folder
         (build_editable if editable else build_wheel)(str(folder))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Build wheels of packages of this repository.")
-    parser.add_argument("--editable", action="store_true", help="show the packages where they stand")
+    parser.add_argument("--editable", action="store_true", help="make editable wheels")
     parser.add_argument("folder", type=Path)
     parser.add_argument("packages", type=Path, nargs="+")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What classes say of themselves in the first line of their docstring, read without importing anything."""
+"""Read the first lines of the docstrings of classes, without importing them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["core_transforms", "summary"]
 
-#: Of the core's transforms those that others are made from.
+#: Base classes among the core's transforms.
 _BASES = {
     "EntryTransform",
     "EnvTransform",
@@ -19,7 +19,7 @@ _BASES = {
 
 
 def summary(sources: Path, target: str) -> str:
-    """The first line of the docstring of ``"module:Class"``, in a folder of packages."""
+    """Return the first line of the docstring of ``"module:Class"``."""
     module, _, name = target.partition(":")
     found = _class(sources, module, name)
     if found is None:
@@ -30,12 +30,12 @@ def summary(sources: Path, target: str) -> str:
 def _first_line(node: ast.ClassDef, target: str) -> str:
     text = ast.get_docstring(node)
     if not text:
-        raise SystemExit(f"{target} has no docstring: its first line stands in docs/transforms.md.")
+        raise SystemExit(f"{target} has no docstring, whose first line docs/transforms.md needs.")
     return text.splitlines()[0].strip()
 
 
 def core_transforms(sources: Path) -> dict[str, str]:
-    """The transforms of the core by name, with the first line of each."""
+    """Return the first line of the docstring of each transform of the core, by name."""
     folder = sources / "steppe/transforms"
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     classes = {}
@@ -60,7 +60,7 @@ def _is_transform(name: str, classes: dict[str, ast.ClassDef]) -> bool:
 
 
 def _class(sources: Path, module: str, name: str) -> ast.ClassDef | None:
-    """The definition of a class, followed through the imports of packages."""
+    """Return the definition of a class, following the imports of packages."""
     path = sources.joinpath(*module.split("."))
     package = path.is_dir()
     file = path / "__init__.py" if package else path.with_suffix(".py")

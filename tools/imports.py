@@ -1,4 +1,4 @@
-"""Which module imports which, read from the source."""
+"""Find the imports of modules by parsing their source."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Import:
-    """One import.
+    """An import of one module by another.
 
     Attributes:
         importer: the module that imports, in full.
         imported: the module that is imported, in full.
-        names: the names taken from it; empty for ``import steppe.x``.
+        names: the imported names; empty for ``import steppe.x``.
         inside: the qualified name of the function that imports, or "" at module level.
-        line: where it stands.
+        line: line number of the import.
     """
 
     importer: str
@@ -32,7 +32,7 @@ class Import:
 
 
 class _Visitor(ast.NodeVisitor):
-    """Collects imports; those under ``if TYPE_CHECKING`` are no imports when the program runs."""
+    """Collect imports, except those under ``if TYPE_CHECKING``, which do not run."""
 
     def __init__(self, module: str, package: str) -> None:
         self.module = module
@@ -77,7 +77,7 @@ class _Visitor(ast.NodeVisitor):
 
 
 def imports_of(source: Path) -> list[Import]:
-    """Every import in the modules below a ``src`` folder."""
+    """Return all imports of the modules below a ``src`` folder."""
     found = []
     for path in sorted(source.rglob("*.py")):
         if "templates" in path.parts:

@@ -32,7 +32,7 @@ def _first_line(path: Path) -> str:
 
 
 def basenames(package: Path = CORE) -> dict[str, list[str]]:
-    """Return the modules of a package by their basename; ``base.py``, which may repeat, is left out."""
+    """Return the modules of a package by their basename; ``base.py`` is left out, because it may repeat."""
     found: dict[str, list[str]] = {}
     for path in modules(package):
         found.setdefault(Path(path).name, []).append(path)
@@ -41,7 +41,7 @@ def basenames(package: Path = CORE) -> dict[str, list[str]]:
 
 
 def with_table(text: str) -> str:
-    """Return the text of ARCHITECTURE.md with the table of the modules as they are."""
+    """Return the text of ARCHITECTURE.md with the current table of modules."""
     folders: dict[str, list[str]] = {}
     for path, summary in modules().items():
         folder = path.rpartition("/")[0] or "steppe"

@@ -1,7 +1,8 @@
-"""Print in which order the packages are published: each after those of ours that it requires.
+"""Print the order in which packages are published.
 
-One line is one round, whose packages may go in any order. Extras count for nothing here: nobody can install
-``steppe[gym]`` before steppe-gym is there, and nothing else waits for it.
+Each package comes after the packages of this repository that it requires. Each line is one round, whose packages can be
+published in any order. Extras are ignored: ``steppe[gym]`` cannot be installed before steppe-gym is published, but no
+package depends on it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from tools.workspace import packages
 
 
 def rounds() -> list[list[str]]:
-    """The names of the packages, round by round, sorted in each.
+    """Return the names of the packages by round, sorted in each round.
 
     Raises:
-        ValueError: packages require each other in a circle.
+        ValueError: packages require each other.
     """
     needs = {
         package.name: {Requirement(line).name for line in package.pyproject["project"].get("dependencies", ())}
@@ -30,7 +31,7 @@ def rounds() -> list[list[str]]:
     while needs:
         ready = sorted(name for name, wanted in needs.items() if not wanted & set(needs))
         if not ready:
-            raise ValueError(f"these packages require each other in a circle: {sorted(needs)}")
+            raise ValueError(f"these packages require each other: {sorted(needs)}")
         found.append(ready)
         for name in ready:
             del needs[name]

@@ -1,8 +1,8 @@
-"""Write what follows from the packages' pyproject.toml files; ``--check`` only says whether it is up to date.
+"""Write the files that are generated from the packages' pyproject.toml files.
 
-Written are the extras of the core, the table of the names that first-party packages provide, the tables of versions in
-the READMEs that have a place for one, the table of all transforms in docs/transforms.md, and the table of the core's
-modules in ARCHITECTURE.md.
+These are the extras of the core, the table of the names that first-party packages provide, the tables of versions in
+READMEs, the table of all transforms in docs/transforms.md, and the table of the core's modules in ARCHITECTURE.md.
+``--check`` writes nothing, and fails if a file is out of date.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _TRANSFORMS = re.compile(
 )
 
 
-def extras(found: list[Package]) -> str:
-    """The body of the core's ``[project.optional-dependencies]``."""
+def extras(all_packages: list[Package]) -> str:
+    """Return the body of the core's ``[project.optional-dependencies]``."""
     lines = []
-    plugins = [package for package in found if package.name != "steppe"]
+    plugins = [package for package in all_packages if package.name != "steppe"]
     for package in plugins:
-        wanted = f"[{package.alternatives[0]}]" if package.alternatives else ""
-        lines.append(f'{package.short} = ["{package.name}{wanted}{_compatible(package.version)}"]\n')
+        alternative = f"[{package.alternatives[0]}]" if package.alternatives else ""
+        lines.append(f'{package.short} = ["{package.name}{alternative}{_compatible(package.version)}"]\n')
     families = [package.short for package in plugins if package.entry_points("steppe.transforms")]
-    # What brings gigabytes does not come with `all`; such a package says `heavy = true` itself.
+    # `all` leaves out packages with `heavy = true` in their pyproject.toml, which install gigabytes.
     light = [package.short for package in plugins if not _settings(package).get("heavy") and package.short != "testing"]
     if families:
         lines.append(f'transforms = ["steppe[{",".join(families)}]"]\n')
@@ -64,13 +64,13 @@ def extras(found: list[Package]) -> str:
     return "".join(lines)
 
 
-def table(found: list[Package]) -> str:
-    """The whole of ``known.json``."""
+def table(all_packages: list[Package]) -> str:
+    """Return the content of ``known.json``."""
     names = {
-        kind: {name: package.name for package in found for name in package.entry_points(group)}
+        kind: {name: package.name for package in all_packages for name in package.entry_points(group)}
         for kind, group in _KINDS.items()
     }
-    alternatives = {package.name: package.alternatives for package in found if package.alternatives}
+    alternatives = {package.name: package.alternatives for package in all_packages if package.alternatives}
     written = {
         "names": {kind: dict(sorted(provided.items())) for kind, provided in names.items()},
         "alternatives": alternatives,
@@ -88,24 +88,24 @@ def _compatible(version: str) -> str:
 
 
 def versions(package: Package) -> str:
-    """The table of a package's README: what it requires of its library, and what its tests run with."""
-    wanted = [one for one in package.requirements if not one.name.startswith("steppe")]
-    ranges = ", ".join(f"`{one}`" for one in wanted)
+    """Return the table of a README: required and tested versions of the library."""
+    required = [item for item in package.requirements if not item.name.startswith("steppe")]
+    ranges = ", ".join(f"`{item}`" for item in required)
     lines = [
         f"\nRequired: {ranges}. Tested with:\n\n",
         "| Row of the matrix | Installs | Python |\n",
         "|---|---|---|\n",
     ]
     for row in rows(package):
-        installs = ", ".join(f"`{one}`" for one in row.install)
+        installs = ", ".join(f"`{item}`" for item in row.install)
         lines.append(f"| `{row.id}` | {installs} | {row.python or package.pyproject['project']['requires-python']} |\n")
     return "".join([*lines, "\n"])
 
 
-def transforms(found: list[Package]) -> str:
-    """The tables of the transforms that are there, the core's first, then of each package."""
-    tables = [_transforms_of("steppe", "the core, always there", core_transforms(found[0].path / "src"))]
-    for package in found[1:]:
+def transforms(all_packages: list[Package]) -> str:
+    """Return the tables of all transforms, first of the core, then of each package."""
+    tables = [_transforms_of("steppe", "part of the core", core_transforms(all_packages[0].path / "src"))]
+    for package in all_packages[1:]:
         names = package.entry_points("steppe.transforms")
         if names:
             lines = {name: summary(package.path / "src", target) for name, target in names.items()}
@@ -114,15 +114,15 @@ def transforms(found: list[Package]) -> str:
 
 
 def _transforms_of(package: str, where: str, lines: dict[str, str]) -> str:
-    # What is marked as code in docstrings is so in Markdown too.
+    # Convert the code marks of docstrings to those of Markdown.
     rows = [f"| `{name}` | {line.replace('``', '`').replace('|', '/')} |\n" for name, line in sorted(lines.items())]
-    return f"## {package}\n\n{where[0].upper()}{where[1:]}.\n\n| Transform | Does |\n|---|---|\n{''.join(rows)}"
+    return f"## {package}\n\n{where[0].upper()}{where[1:]}.\n\n| Transform | Purpose |\n|---|---|\n{''.join(rows)}"
 
 
-def _readmes(found: list[Package]) -> dict[Path, str]:
-    """Each README that has a place for a table of versions, with its table."""
+def _readmes(all_packages: list[Package]) -> dict[Path, str]:
+    """Return each README that has a table of versions, with the new table."""
     texts = {}
-    for package in found:
+    for package in all_packages:
         path = package.path / "README.md"
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         if _VERSIONS.search(text):
@@ -132,27 +132,25 @@ def _readmes(found: list[Package]) -> dict[Path, str]:
 
 
 def expected() -> dict[Path, str]:
-    """Each generated file with the content that it should have."""
-    found = packages()
+    """Return each generated file with its expected content."""
+    all_packages = packages()
     core = CORE.read_text(encoding="utf-8")
     if not _EXTRAS.search(core):
-        raise SystemExit(f"{CORE.relative_to(ROOT)} has lost the two comments between which the extras are written.")
-    body = extras(found)
-    generated = {CORE: _EXTRAS.sub(lambda _: body, core), TABLE: table(found)}
+        raise SystemExit(f"{CORE.relative_to(ROOT)} lacks the two comments around the generated extras.")
+    body = extras(all_packages)
+    generated = {CORE: _EXTRAS.sub(lambda _: body, core), TABLE: table(all_packages)}
     page = TRANSFORMS.read_text(encoding="utf-8")
     if not _TRANSFORMS.search(page):
-        raise SystemExit(f"{TRANSFORMS.relative_to(ROOT)} has lost the comments between which its tables are written.")
-    written = transforms(found)
+        raise SystemExit(f"{TRANSFORMS.relative_to(ROOT)} lacks the comments around its generated tables.")
+    written = transforms(all_packages)
     generated[TRANSFORMS] = _TRANSFORMS.sub(lambda _: written, page)
     generated[ARCHITECTURE] = with_table(ARCHITECTURE.read_text(encoding="utf-8"))
-    return {**generated, **_readmes(found)}
+    return {**generated, **_readmes(all_packages)}
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit with 1 where something is out of date"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is out of date")
     check = parser.parse_args(arguments).check
     stale = {path: text for path, text in expected().items() if path.read_text(encoding="utf-8") != text}
     for path, text in stale.items():

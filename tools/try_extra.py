@@ -1,4 +1,6 @@
-"""Try what an extra of the core has installed; run by the session ``extras`` in an environment that has nothing else.
+"""Test the packages that an extra of the core installs.
+
+The session ``extras`` runs this in a new environment.
 
 python tools/try_extra.py gym vmas
 python tools/try_extra.py --readmes
@@ -18,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.documents import blocks
 from tools.workspace import ROOT, packages
 
-_LIMIT = 300.0  # seconds for a program
-_ID = "gym:Pendulum-v1"  # of README's ten lines
+_LIMIT = 300.0  # time limit of a program in seconds
+_ID = "gym:Pendulum-v1"  # steps of the README's program
 
 _BOTH_GYMS = """
 import importlib.metadata
@@ -42,10 +44,10 @@ if __name__ == "__main__":
 
 
 def run(program: str, what: str) -> None:
-    """Run a program in a folder of its own.
+    """Run a program in a temporary folder.
 
     Raises:
-        SystemExit: it fails.
+        SystemExit: the program fails.
     """
     print(f"-- {what}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,13 +59,16 @@ def run(program: str, what: str) -> None:
 
 
 def ten_lines(id: str) -> None:
-    """Run README's ten lines with an environment."""
+    """Run the program of the README with an environment."""
     (program,) = [block for block in blocks(ROOT / "README.md") if _ID in block]
-    run(program.replace(_ID, id), f"README's ten lines with {id}")
+    run(program.replace(_ID, id), f"README's program with {id}")
 
 
 def plugins() -> list[dict[str, str]]:
-    """Load every plugin that is installed; ``steppe plugins --load`` fails where one is broken."""
+    """Load all installed plugins.
+
+    ``steppe plugins --load`` fails if one is broken.
+    """
     command = [sys.executable, "-m", "steppe", "plugins", "--load", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT)
     if done.returncode != 0:
@@ -73,10 +78,10 @@ def plugins() -> list[dict[str, str]]:
 
 
 def check_transforms(distribution: str) -> None:
-    """Import each transform of a package by its name alone.
+    """Import each transform of a package by its name.
 
     Raises:
-        SystemExit: one is not there.
+        SystemExit: a transform cannot be imported.
     """
     import steppe.transforms
 
@@ -84,14 +89,15 @@ def check_transforms(distribution: str) -> None:
     for name, target in package.entry_points("steppe.transforms").items():
         found = getattr(steppe.transforms, name)
         if not issubclass(found, steppe.transforms.Transform):
-            raise SystemExit(f"{name} of {distribution} is no transform: {found}")
+            raise SystemExit(f"{name} of {distribution} is not a transform: {found}")
         print(f"-- {name}: {target}", flush=True)
 
 
 def readmes() -> None:
-    """Run the programs in the README of each family of transforms that is installed here.
+    """Run the programs in the READMEs of the installed families of transforms.
 
-    Those of environments show what other extras of their libraries bring, and are tested with these.
+    The READMEs of environments are not run, because they need other extras. Those of environments show what other
+    extras of their libraries bring, and are tested with these.
     """
     from importlib.metadata import packages_distributions
 
@@ -103,7 +109,7 @@ def readmes() -> None:
 
 
 def main(names: list[str]) -> None:
-    """Try the extras."""
+    """Test the extras."""
     if names == ["--readmes"]:
         return readmes()
     loaded = plugins()
@@ -111,7 +117,7 @@ def main(names: list[str]) -> None:
     own = {one["dist"] for one in loaded}
     wanted = {f"steppe-{name}" for name in names} - {"steppe-all"}
     if not wanted <= own:
-        raise SystemExit(f"{sorted(wanted - own)} are not among the plugins that are installed: {sorted(own)}")
+        raise SystemExit(f"{sorted(wanted - own)} are not among the installed plugins {sorted(own)}")
     for distribution in sorted(own):
         check_transforms(distribution)
     if "steppe-gym" in own:
@@ -121,7 +127,7 @@ def main(names: list[str]) -> None:
     if {"steppe-gym", "steppe-vmas"} <= own:
         run(_BOTH_GYMS, "gym and gymnasium side by side")
     if names == ["all"] and find_spec("jax") is not None:
-        raise SystemExit("`all` brings JAX, which is gigabytes that most have no use for")
+        raise SystemExit("`all` installs JAX, which takes gigabytes that most users do not need")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Wheels of this repository's packages in a folder, and environments that install from it as from an index."""
+"""Build wheels of this repository's packages, and install from them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from tools.workspace import ROOT, Package, packages
 
 
 def build_wheels(session: nox.Session) -> str:
-    """Build a wheel of every package with the build tools of the base environment; returns their folder."""
+    """Build a wheel of every package, and return their folder.
+
+    The build tools are those of the base environment.
+    """
     house = str(Path(session.create_tmp()).resolve() / "wheels")
     session.run("python", str(ROOT / "tools/build_packages.py"), house, *(str(package.path) for package in packages()))
     return house
 
 
 def new_environment(session: nox.Session, name: str) -> str:
-    """Make an environment in which nothing is but what the session's base shows it; returns its Python.
+    """Make an environment that has only the packages of the base environment.
 
-    The base (tools/base_env.py) has torch, what else the core depends on, and build and test tools: a gigabyte that
-    would otherwise be unpacked for each. No package of this repository is there, and no library of environments.
+    Returns its Python. The base (tools/base_env.py) has torch, the other requirements of the core, and build and test
+    tools, which would take a gigabyte for each environment. It has no package of this repository, and no library of
+    environments.
     """
     folder = Path(session.create_tmp()) / name
     session.run("python", "-m", "venv", "--clear", "--without-pip", str(folder), silent=True)
@@ -34,14 +38,14 @@ def new_environment(session: nox.Session, name: str) -> str:
 
 
 def install_extras(session: nox.Session, python: str, house: str, *extras: str) -> None:
-    """Install ``steppe[extras]`` from the wheels, and what it needs of others from the index."""
+    """Install ``steppe[extras]`` from the wheels, and other packages from the index."""
     core = packages()[0]
     pip = ("python", "-m", "pip", "--python", python, "install", "--quiet", "--find-links", house)
     session.run(*pip, f"steppe[{','.join(extras)}]=={core.version}")
 
 
 def families() -> list[Package]:
-    """The packages that bring transforms and no environments."""
+    """Return the packages that have transforms but no environments."""
     return [
         package
         for package in packages()

@@ -1,4 +1,4 @@
-"""What is in this repository: its packages, and the matrix rows that they declare."""
+"""The packages of this repository, and the rows of their test matrix."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Package:
     """A package of this repository.
 
     Attributes:
-        name: its distribution, such as ``"steppe-gym"``.
+        name: name of the distribution, such as ``"steppe-gym"``.
         path: its folder.
-        pyproject: its pyproject.toml, read.
+        pyproject: content of its pyproject.toml.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Package:
 
     @property
     def short(self) -> str:
-        """Its name without ``steppe-``: the core's extra that brings it."""
+        """The name without ``steppe-``, which is also the extra of the core."""
         return self.name.removeprefix("steppe-")
 
     @property
     def tests(self) -> str:
-        """The folder with the tests that its matrix rows run."""
+        """The folder of the tests that its matrix rows run."""
         if self.name == "steppe":
             return "tests/core"
         room = self.path.parent.name if self.path.parent.name in ("transforms", "libs") else "envs"
@@ -47,7 +47,10 @@ class Package:
 
     @property
     def apart(self) -> bool:
-        """Whether it is tested in an environment of its own, because its requirements exclude those of the others."""
+        """Whether the package is tested in a separate environment.
+
+        True if its requirements exclude those of other packages.
+        """
         return bool(self.pyproject.get("tool", {}).get("steppe", {}).get("apart"))
 
     @property
@@ -60,7 +63,7 @@ class Package:
 
     @property
     def requirements(self) -> list[Requirement]:
-        """What it depends on, with every extra."""
+        """All requirements of the package, including those of its extras."""
         texts = [*self.pyproject["project"].get("dependencies", ())]
         for extra in self.extras.values():
             texts += extra
@@ -71,13 +74,16 @@ class Package:
 
     @property
     def alternatives(self) -> tuple[str, ...]:
-        """The extras of which one is needed, the preferred first, as ``any-of`` lists them."""
+        """The extras of which one is needed, the preferred first.
+
+        They are listed in the extra ``any-of``.
+        """
         return tuple(item.partition("[")[2].rstrip("]") for item in self.extras.get("any-of", []))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a package's test matrix: ``[[tool.steppe.matrix]]`` in its pyproject.toml.
+    """A row of a package's test matrix: ``[[tool.steppe.matrix]]``.
 
     Attributes:
         id: name of the row, such as ``"gym-0.26.2"``.
@@ -85,10 +91,10 @@ class Row:
         local: further packages of this repository that the tests use.
         build: build tools for libraries whose sources no longer build with new ones; installed first, and the row is
             then installed without build isolation.
-        dependencies: whether what the requirements depend on is installed too.
-        python: versions of Python on which the row exists, as a specifier; "" for all.
-        ci: whether the row is among the few that run on each submission.
-        tests: the tests that the row runs in place of all of the package's.
+        dependencies: whether the dependencies of the requirements are installed too.
+        python: specifier of the Python versions of the row; "" for all.
+        ci: whether continuous integration runs the row.
+        tests: the tests that the row runs instead of all tests of the package.
     """
 
     id: str
@@ -106,7 +112,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def packages() -> list[Package]:
-    """Every package, the core first, then by name."""
+    """Return all packages, the core first, then by name."""
     found = [
         Package(name=content["project"]["name"], path=path.parent, pyproject=content)
         for path in ROOT.glob("packages/**/pyproject.toml")
@@ -120,7 +126,10 @@ def package(name: str) -> Package:
 
 
 def with_required(names: Iterable[str]) -> list[Package]:
-    """These packages and the packages of this repository that they require, directly or through others."""
+    """Return packages and the packages of this repository that they require.
+
+    Indirect requirements are included.
+    """
     known = {found.name: found for found in packages()}
     needed: dict[str, Package] = {}
     open_names = list(names)

@@ -1,4 +1,4 @@
-"""What tests of requests share with those of batches: nothing may be left behind."""
+"""Checks that tests of requests leave no process, memory or file behind."""
 
 from __future__ import annotations
 

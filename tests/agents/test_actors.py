@@ -28,7 +28,7 @@ RANDOM = ExplorationType.RANDOM
 
 @pytest.fixture
 def validated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distributions look at their parameters, as they do unless some library has told them not to."""
+    """Let distributions validate their parameters, which is torch's default."""
     monkeypatch.setattr(distributions.Distribution, "_validate_args", True)
 
 

@@ -1,4 +1,4 @@
-"""Agents in batches: what they declare is there as in requests."""
+"""Agents in batches have the same entries as in requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHOLE = torch.int64
 
 
 class Remembering(Agent):
-    """Counts its steps from 100, and writes what it was told; acts at random."""
+    """An agent that counts its steps from 100 and records its info; acts at random."""
 
     agent_info_spec = Composite(scale=Unbounded((2,)))
     agent_info_default = {"scale": torch.tensor([3.0, 4.0])}
@@ -47,7 +47,7 @@ ENVS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ENVS)
 def test_declared_state_is_passed_on_and_starts_with_episodes(name: str) -> None:
-    """The state goes on from step to step, and each episode begins with a new one."""
+    """The state continues from step to step, and each episode begins with a new one."""
     env = ENVS[name]()
     with Collector(env, Remembering(), frames_per_batch=5 * env.numel(), total_frames=15 * env.numel()) as collector:
         batches = list(collector)

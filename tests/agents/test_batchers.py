@@ -81,7 +81,7 @@ def test_one_process_gives_an_episode_of_each_environment() -> None:
 
 
 class Listening(UniformAgent):
-    """Says what it was told last."""
+    """An agent that writes the last argument of ``update``."""
 
     told = 0
 
@@ -111,8 +111,8 @@ def test_agents_are_told_by_their_own_update() -> None:
     ("arguments", "said"),
     [
         ({"n_slots": 3}, "less than the 8 environments"),
-        ({"seeds": [1]}, "seeds lists 1 numbers for n_threads=2"),
-        ({"n_timesteps": 0}, "n_timesteps is a whole number"),
+        ({"seeds": [1]}, "seeds has 1 numbers for n_threads=2"),
+        ({"n_timesteps": 0}, "n_timesteps must be a whole number"),
     ],
 )
 def test_numbers_that_would_have_waited_for_ever_are_refused(arguments: Any, said: str) -> None:

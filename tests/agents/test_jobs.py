@@ -1,4 +1,4 @@
-"""Jobs: requests that run, and what can be done meanwhile."""
+"""Jobs: running requests, and actions while they run."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_episodes_are_not_asked_for_in_the_middle_of_others() -> None:
         collector.reset_lanes(env_info=told([5, 5]))
         collector.execute(n_steps=2)
         collector.get()
-        with pytest.raises(StateError, match=r"finish\(\) runs .* drop\(\) forgets"):
+        with pytest.raises(StateError, match=r"finish\(\) to run .* drop\(\) to discard"):
             collector.execute(env_info=told([1]))
         collector.drop()
         collector.execute(env_info=told([1]))

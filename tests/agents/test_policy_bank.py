@@ -25,7 +25,7 @@ from tests.core.collectors.counters_and_walks import (
 
 
 class Net(torch.nn.Module):
-    """A net that notes what it is called with."""
+    """A net that records its inputs."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def test_each_row_has_the_policy_that_it_asks_for(workers: int) -> None:
 def test_a_policy_that_is_not_in_the_bank_is_named() -> None:
     with Collector(lambda: counters(2), PolicyBank({3: net(3)})) as collector:
         collector.execute(agent_info={"policy_id": torch.tensor([3, 4])}, env_info=told([4, 4]))
-        with pytest.raises(KeyError, match=r"policy_id \[4\], and the PolicyBank has \[3\]"):
+        with pytest.raises(KeyError, match=r"policy_id \[4\], but the PolicyBank has \[3\]"):
             collector.get()
 
 
@@ -89,7 +89,7 @@ def test_policies_of_a_bank_write_the_same_entries() -> None:
     bank = PolicyBank({0: net(0), 1: echo})
     with Collector(lambda: counters(2), bank) as collector:
         collector.execute(agent_info={"policy_id": torch.tensor([0, 1])}, env_info=told([3, 2]))
-        with pytest.raises(PolicyError, match="write the same entries; policy 1 writes"):
+        with pytest.raises(PolicyError, match="write the same entries, but policy 1 writes"):
             collector.get()
     with pytest.raises(PolicyError, match="at least one policy"):
         PolicyBank({})

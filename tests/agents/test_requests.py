@@ -299,7 +299,7 @@ def test_agent_info_may_change_in_the_middle_of_an_episode() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_automatic_reset_repeats_the_info_of_its_lane(workers: int) -> None:
-    """An episode that begins by itself gets the env_info and agent_info of its lane."""
+    """An automatic reset uses the env_info and agent_info of its lane."""
     lanes = 4 if not workers else 2
     with make(workers, lambda: counters(lanes), UniformAgent(), auto_reset=True) as collector:
         collector.reset_lanes(agent_info=ids("agent_id", 4), env_info=told([1, 2, 3, 4]))
@@ -321,13 +321,13 @@ def test_wrong_infos_are_refused_before_anything_moves(workers: int) -> None:
             (
                 {"n_episodes": 32, "agent_info": ids("agent_id", 31)},
                 SpecError,
-                "agent_info has 31 rows, request has 32",
+                "agent_info has 31 rows, but n_episodes is 32",
             ),
             ({"agent_info": ids("agent_id", 3), "env_info": told([1, 2])}, SpecError, "3 rows, env_info has 2 rows"),
             ({"agent_info": ids("agnt_id", 3)}, InfoError, r"must have \['agent_id'\].* found \['agnt_id'\]"),
             ({"env_info": ids("env_id", 3)}, InfoError, "'length'"),
             ({"agent_info": {"agent_id": torch.zeros(3)}}, SpecError, "dtype torch.int64, found torch.float32"),
-            ({}, SpecError, "how many episodes"),
+            ({}, SpecError, "number of episodes"),
         ]
         for arguments, error, said in wrong:
             with pytest.raises(error, match=said):

@@ -98,7 +98,7 @@ def test_a_seed_leaves_the_slots_in_use() -> None:
 def test_fewer_slots_than_environments_are_refused() -> None:
     with pytest.raises(SpecError, match="num_slots=3 is less than the 4 environments"):
         Collector(lambda: counters(2), echo, num_workers=2, num_slots=3)
-    with pytest.raises(SpecError, match="slot_len is a whole number"):
+    with pytest.raises(SpecError, match="slot_len must be a whole number"):
         Collector(lambda: counters(2), echo, num_workers=2, slot_len=0)
     with pytest.raises(TypeError, match="num_slots= is for workers"):
         Collector(lambda: counters(2), echo, num_slots=3)

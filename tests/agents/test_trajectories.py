@@ -1,4 +1,4 @@
-"""Trajectories: what a request comes back as."""
+"""Trajectories: the result of a request."""
 
 from __future__ import annotations
 

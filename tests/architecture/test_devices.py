@@ -1,4 +1,7 @@
-"""Every tensor that steppe makes says where it is, so that torch.set_default_device changes nothing."""
+"""All tensors of steppe have an explicit device.
+
+So torch.set_default_device has no effect.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ FILES = [
 
 
 def calls(path: Path) -> Iterator[ast.Call]:
-    """The calls in a file of what makes tensors on the default device: ``torch.zeros(...)``, ``torch.nested....``."""
+    """Return the calls in a file that make tensors on the default device."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MAKERS:
             root = node.func.value
@@ -32,7 +35,7 @@ def calls(path: Path) -> Iterator[ast.Call]:
 
 
 def follows(call: ast.Call) -> bool:
-    """Whether it names no device, or that of data, which may be None."""
+    """Whether a call names no device, or the device of data, which may be None."""
     device = next((keyword.value for keyword in call.keywords if keyword.arg == "device"), None)
     return device is None or ast.unparse(device) in (
         "None",

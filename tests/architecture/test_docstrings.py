@@ -1,4 +1,4 @@
-"""Every public name says what it is, and so does every public method and property of a public class."""
+"""All public names, methods and properties have docstrings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def members(owner: type) -> list[tuple[str, Any]]:
 
 
 def is_written_here(value: Any) -> bool:
-    """Whether its source is in this repository; a tensorclass is given the methods of a TensorDict."""
+    """Whether the source is in this repository: tensorclasses add other methods."""
     function = getattr(value, "__func__", getattr(value, "fget", value))
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is None or str(ROOT / "packages") in code.co_filename

@@ -1,4 +1,4 @@
-"""The public names: each subpackage says its own, and steppe finds all of them lazily."""
+"""Public names: subpackages list their names, and steppe imports them lazily."""
 
 from __future__ import annotations
 

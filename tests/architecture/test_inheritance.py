@@ -1,4 +1,4 @@
-"""What environments are made of is held, not inherited: few classes to read to know what one does."""
+"""Environments are composed of helpers, so that they inherit from few classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is loaded when: each in an interpreter of its own."""
+"""Lazy imports, each tested in a separate interpreter."""
 
 from __future__ import annotations
 

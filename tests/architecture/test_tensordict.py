@@ -1,4 +1,4 @@
-"""What steppe takes of tensordict beside its stable public names is in two modules."""
+"""Only two modules use names of tensordict that are not stable and public."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READERS = ("getattr", "setattr", "hasattr", "attrgetter", "delattr")
 
 
 def private_names() -> set[str]:
-    """The underscored names of tensordict's classes, but those that they inherit from torch's modules."""
+    """The underscored names of tensordict's classes, without those of torch's modules."""
     plain = tensordict.TensorDict({}, [])
     samples = (
         plain,
@@ -40,7 +40,7 @@ def private_names() -> set[str]:
 
 
 def uses_of(names: set[str], path: Path) -> Iterator[str]:
-    """Places in a file where one of the names is asked of another object than ``self``."""
+    """Places in a file that read one of the names from another object than ``self``."""
     own = OF_SPECS if "specs" in path.relative_to(ROOT).parts else set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""What tests start has a time limit, and what hangs all the same ends one test instead of the run."""
+"""Processes of tests have time limits, and a hanging test does not end the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT = 100.0  # seconds; what takes 20 on a quiet machine needs more on a busy 
 
 
 def limit_of(call: ast.Call) -> ast.expr | None:
-    """What a call gives as its time limit."""
+    """Return the time limit that a call passes."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == "timeout"), None)
 
 

@@ -1,4 +1,4 @@
-"""Folders that stand for environments with few of our packages installed."""
+"""Folders that imitate environments with few installed packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["link_libraries"]
 
 
 def link_libraries(site: Path, hidden: tuple[str, ...]) -> Path:
-    """Link everything that is installed here into a folder, but editable installs and what begins like ``hidden``."""
+    """Link installed packages into a folder, except editable and ``hidden`` ones."""
     for folder in map(Path, sys.path):
         if folder.name not in ("site-packages", "dist-packages"):
             continue

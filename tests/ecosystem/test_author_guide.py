@@ -1,4 +1,7 @@
-"""The author's guide shows what ``steppe new-plugin`` writes; the session ``author`` also runs and breaks it."""
+"""The author's guide shows the files that ``steppe new-plugin`` writes.
+
+The session ``author`` also runs and breaks them.
+"""
 
 from __future__ import annotations
 

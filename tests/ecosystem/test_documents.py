@@ -1,4 +1,4 @@
-"""The programs in the documents run as they stand."""
+"""The programs in the documents run, and print the documented output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DEMO = ".nox/demo/tmp/pendulum"
 
 
 def marks(document: Path) -> list[pytest.MarkDecorator]:
-    """What needs a library that is tested apart is run where that is installed, in a session of its own."""
+    """Return marks of programs whose libraries are tested in separate sessions."""
     needed = _APART.get(document.parent.name)
     missing = needed is not None and find_spec(needed) is None
     return [pytest.mark.skipif(missing, reason=f"{needed} is not installed")]

@@ -74,13 +74,13 @@ NAMES = {name: family for family in FAMILIES for name in names_of(family)}
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of installed packages: everything that is installed here but steppe's own."""
+    """A folder with all installed packages except those of steppe."""
     ours = ("steppe-", "steppe_", "_steppe_", "_editable_impl_steppe")
     return link_libraries(tmp_path_factory.mktemp("libraries"), ours)
 
 
 def install(site: Path, one: Package) -> list[str]:
-    """Put the metadata of a package into a folder, as pip does; returns what it adds to the path."""
+    """Write the metadata of a package into a folder; return additions to the path."""
     info = site / f"{one.name.replace('-', '_')}-{one.version}.dist-info"
     info.mkdir(parents=True)
     for name in ("METADATA", "entry_points.txt"):

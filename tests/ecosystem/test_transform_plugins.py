@@ -1,4 +1,4 @@
-"""A family of transforms from somebody else: an installed package that is found by its metadata."""
+"""A third-party family of transforms is found by its metadata."""
 
 from __future__ import annotations
 

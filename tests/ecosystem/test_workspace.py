@@ -1,4 +1,4 @@
-"""What the packages say of each other."""
+"""Consistency of the packages' metadata."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_package_is_published_after_those_that_it_requires():
 
 
 def test_each_session_runs_on_each_change_or_in_a_workflow():
-    """A person calls ``demo``, and a test looks at what ``sync`` writes; all others must run somewhere."""
+    """All sessions run in a workflow, except ``demo`` and ``sync``."""
     source = (ROOT / "noxfile.py").read_text(encoding="utf-8")
     sessions = set(re.findall(r"^@nox\.session.*?^def (\w+)", source, re.DOTALL | re.MULTILINE))
     runs = [ROOT / ".ci/run", *(ROOT / ".github/workflows").glob("*.yml")]

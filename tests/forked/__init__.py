@@ -1,8 +1,8 @@
-"""Programs that tests run in processes of their own, without the seconds in which each would import torch.
+"""Run programs of tests in forks of an interpreter that has imported torch.
 
 ``subprocess.run([*python(), "program.py"], ...)`` is ``subprocess.run([sys.executable, "program.py"], ...)`` in a fork
-of an interpreter that has torch and tensordict loaded, and nothing of ours. What a program's process leaves behind, or
-imports before torch, is for a test that starts an interpreter.
+of an interpreter that has imported torch and tensordict, but not steppe. To test imports, or the cleanup of a process,
+start an interpreter instead.
 """
 
 from __future__ import annotations

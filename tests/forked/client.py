@@ -1,4 +1,4 @@
-"""Stands for a program that a server runs in a fork of its own: has its output, its status and its signals.
+"""Stand in for a program that the server runs: output, status and signals.
 
 ``python client.py SOCKET ARGUMENTS...`` has the arguments of ``python``. Light: it is started for each program.
 """

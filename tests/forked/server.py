@@ -1,4 +1,4 @@
-"""Runs programs in forks of an interpreter that has torch and tensordict loaded; see the package's docstring.
+"""Run programs in forks of an interpreter that has torch and tensordict loaded.
 
 A fork runs a program as a new interpreter would: as ``__main__``, with its arguments, folder, environment, standard
 streams and search path, in a session of its own, and ends with what the program has registered for its end.
@@ -74,7 +74,10 @@ def _run(client: socket.socket, size: int, fds: list[int]) -> None:
 
 
 def _wait(client: socket.socket, pid: int) -> None:
-    """Tell the client how the program ends; kill it where the client is gone before."""
+    """Send the exit status of the program to the client.
+
+    If the client has ended, kill the program.
+    """
     client.sendall(f"{pid}\n".encode())
     watched, ended = os.pidfd_open(pid), False
     while not ended:
@@ -90,7 +93,7 @@ def _wait(client: socket.socket, pid: int) -> None:
 
 
 def _run_here(arguments: list[str]) -> None:
-    """Do what ``python`` does with these arguments."""
+    """Run these arguments as ``python`` does."""
     main = sys.modules["__main__"].__dict__
     main.clear()
     main.update(__name__="__main__", __builtins__=builtins, __doc__=None, __spec__=None, __package__=None)

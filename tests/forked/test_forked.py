@@ -1,4 +1,4 @@
-"""A program in a fork is to its caller and to itself what it is in an interpreter of its own."""
+"""A forked program behaves like a program in a new interpreter."""
 
 from __future__ import annotations
 

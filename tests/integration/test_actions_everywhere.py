@@ -1,4 +1,4 @@
-"""One rule for actions, however one acts: what loses nothing is converted, what is not there is an ActionError."""
+"""All code paths validate and convert actions by one rule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def step(env: EnvBase, action: Any) -> TensorDictBase:
 
 
 def second_step(env: EnvBase, action: Any) -> TensorDictBase:
-    """The first step goes a way of its own: it is held against the specs."""
+    """Take a second step.
+
+    The first step is validated separately, against the specs.
+    """
     td = env.step_and_maybe_reset(env.rand_action(env.reset()))[1]
     return env.step_and_maybe_reset(td.set("action", action))[0]
 

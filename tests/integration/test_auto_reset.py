@@ -31,7 +31,7 @@ def make():
 
 
 def raw(seed, actions):
-    """What the library says: roots, next observations and ends, reset by hand."""
+    """Return the data of the library, with resets by hand."""
     env = gymnasium.make("CartPole-v1")
     root, _ = env.reset(seed=seed)
     roots, following, ends = [], [], []

@@ -1,4 +1,4 @@
-"""``steppe collect`` as a user runs it: a process of its own, real environments, real files."""
+"""``steppe collect`` as a separate process, with real environments and files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def failing(observation):
 
 
 class Done:
-    """What a run of the command left behind."""
+    """The output and files of a run of the command."""
 
     def __init__(self, status: int, out: str, err: str, folder: Path) -> None:
         self.status, self.out, self.err, self.folder = status, out, err, folder

@@ -1,4 +1,4 @@
-"""What ``steppe new-plugin`` writes is built, installed, found, and passes the conformance kit as it stands."""
+"""The package that ``steppe new-plugin`` writes passes the conformance kit."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def kit(package: Path, site: Path, *options: str) -> str:
 
 
 def test_a_generated_plugin_of_a_library_passes_the_kit(tmp_path, site):
-    """A plugin of an installed library passes the conformance tests as it is written."""
+    """A generated plugin of an installed library passes the conformance tests."""
     install_library(site, "warehouse", WAREHOUSE)
     library = ("--library", "warehouse>=1,<2", "--names", "small,large", "--transform", "GridOneHot")
     run("steppe", "new-plugin", "warehouse", *library, folder=tmp_path, site=site)

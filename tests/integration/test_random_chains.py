@@ -100,7 +100,7 @@ MAPS: list[Callable[..., Transform]] = [
 
 
 def ends(key: Any) -> Transform:
-    """Ends an episode where the numbers of an entry are large."""
+    """A transform that ends an episode if the numbers of an entry are large."""
     return TerminateTransform(lambda td: td[key].reshape(*td.batch_size, -1).double().sum(-1) > 2)
 
 
@@ -127,7 +127,7 @@ class Case:
         return sorted((key for key in found if not str(key).startswith("_")), key=str)
 
     def add(self, make: Make) -> None:
-        """Add a transform where it fits the specs."""
+        """Add a transform that fits the specs."""
         self.chain.append(make)
         try:
             self.single(DataEnv).rollout(2)  # entries that a later step reads may not be changed, for instance

@@ -1,4 +1,4 @@
-"""Pools with either backend, and what their tests share with those of batches: nothing may be left behind."""
+"""Pools with each backend, and checks that they leave nothing behind."""
 
 from __future__ import annotations
 

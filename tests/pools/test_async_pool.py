@@ -48,7 +48,7 @@ def test_the_backend_decides_the_class() -> None:
         ({"env_makers": [CARTPOLE], "backend": "asyncio"}, "'threading', 'multiprocessing', found 'asyncio'"),
         ({"env_makers": [CARTPOLE], "stack": "loose"}, "'dense', 'maybe_dense', 'lazy', found 'loose'"),
         ({"env_makers": [CARTPOLE], "step_timeout": 0}, "above 0"),
-        ({"env_makers": [CARTPOLE], "mp_start_method": "fork"}, "leave it out, or use backend="),
+        ({"env_makers": [CARTPOLE], "mp_start_method": "fork"}, "leave it out, or pass backend="),
         ({"env_makers": [CARTPOLE], "mp_start_method": "x", "backend": "multiprocessing"}, "found 'x'"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_pool_takes_one_factory_and_environments_that_are_made(pool: Any) -> N
 
     assert pool(ArrayCountingEnv).batch_size == (1,)
     assert pool([made, ArrayCountingEnv]).reset()["observation"].flatten().tolist() == [7, 0]
-    with pytest.raises(SpecError, match="The same environment is in the list twice"):
+    with pytest.raises(SpecError, match="has the same environment twice"):
         pool([made, made])
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a pool is named, and nothing is left of one that ended."""
+"""Errors of pools are named, and an ended pool leaves nothing behind."""
 
 from __future__ import annotations
 

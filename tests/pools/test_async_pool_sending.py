@@ -1,4 +1,4 @@
-"""What is sent to the environments of a pool, and what they give back."""
+"""Data sent to the environments of a pool, and their results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,13 @@ def test_data_of_a_lazy_stack_of_rows_is_divided(pool: Any) -> None:
 
 @pytest.mark.parametrize(
     ("index", "text"),
-    [(3, "must lie in 0..2"), (-1, "must lie in 0..2"), ([0, 0], "named once"), ("0", "whole number"), ([], "whole")],
+    [
+        (3, "must be from 0 to 2"),
+        (-1, "be from 0 to 2"),
+        ([0, 0], "must not repeat"),
+        ("0", "whole number"),
+        ([], "whole"),
+    ],
 )
 def test_an_index_that_names_nothing_is_refused(pool: Any, index: Any, text: str) -> None:
     env = pool([ArrayCountingEnv] * 3)
@@ -109,7 +115,7 @@ def test_data_that_does_not_say_where_it_goes_is_refused(pool: Any) -> None:
 
     with pytest.raises(SpecError, match=r'env_index=..., or write td\["env_index"\]'):
         env.async_step_send(td[0])
-    with pytest.raises(SpecError, match=r"batch size \(2,\) cannot be divided among 1 environments, \[0\]"):
+    with pytest.raises(SpecError, match=r"for the 1 environments \[0\] must have batch size \[1\], found \(2,\)"):
         env.async_step_send(td[:2], env_index=0)
 
 
@@ -138,7 +144,7 @@ def test_a_busy_environment_is_not_sent_more(pool: Any, tmp_path: Path) -> None:
     for call in (env.reset, partial(env.step, td), partial(env.set_seed, 0), partial(env.step_at, td[:1], [0])):
         with pytest.raises(StateError, match="environment 1 was sent a step"):
             call()
-    with pytest.raises(AttributeError, match="'max_steps' cannot be read while environments are at work"):
+    with pytest.raises(AttributeError, match="'max_steps' cannot be read while calls are pending"):
         list(env.max_steps)
     env.async_step_send(td[0], env_index=0)  # env 0 was not started by what was refused
     gate.open()

@@ -1,4 +1,4 @@
-"""How long a pool waits, for whose results, and what interrupts it."""
+"""Waiting for results of a pool: duration, selection, interruption."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_result_is_received_by_its_index(pool: Any) -> None:
 
 
 class Waiting(ArrayCountingEnv):
-    """Steps once somebody writes to a named pipe."""
+    """An environment that steps when another process writes to a named pipe."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_a_most_and_a_time_collect_until_one_of_them_is_reached(pool: Any) -> No
 
     # As soon as there are two, though a minute was given.
     assert len(env.async_step_recv(min_get=1, max_get=2, timeout=60.0)) == 2
-    # All that are under way: more than that can not come.
+    # All that are pending: more than that can not come.
     assert len(env.async_step_recv(min_get=1, max_get=2, timeout=60.0)) == 1
 
 
@@ -117,7 +117,7 @@ def test_receiving_what_was_not_sent_is_an_error_and_no_hang(pool: Any, op: str)
     env = pool([ArrayCountingEnv] * 2)
     env.reset()
 
-    with pytest.raises(StateError, match=f"none is under way.*async_{op}_send"):
+    with pytest.raises(StateError, match=f"none is pending.*async_{op}_send"):
         getattr(env, f"async_{op}_recv")()
 
 
@@ -127,11 +127,11 @@ def test_receiving_more_than_is_under_way_is_an_error(pool: Any) -> None:
     env.async_step_send(td[0], env_index=0)
     env.async_reset_send(env_index=1)
 
-    with pytest.raises(StateError, match=r"3 step\(s\) asked for, but 1 are under way. Environment 1 was sent a reset"):
+    with pytest.raises(StateError, match=r"3 step\(s\) requested, but 1 are pending. Environment 1 was sent a reset"):
         env.async_step_recv(min_get=3)
-    with pytest.raises(StateError, match=r"of environments \[1, 2\] asked for, but none"):
+    with pytest.raises(StateError, match=r"of environments \[1, 2\] requested, but none"):
         env.async_step_recv(env_index=[1, 2])
-    with pytest.raises(SpecError, match="min_get is a whole number"):
+    with pytest.raises(SpecError, match="min_get must be a whole number"):
         env.async_step_recv(min_get=0)
 
     assert len(env.async_step_recv()) == len(env.async_reset_recv()) == 1

@@ -1,4 +1,4 @@
-"""What is recorded: environments, chains of transforms, and which of them are put together.
+"""The recorded environments, chains of transforms, and their combinations.
 
 An environment is a function of the row that it is in a batch: rows end at different times. Everything here is found by
 name, so that a worker process can make it.
@@ -125,14 +125,14 @@ ENVIRONMENTS: dict[str, Callable[[int], EnvBase]] = {
 
 
 class Shifted(ObservationTransform):
-    """As a third party writes it: the observation plus 0.5, in place of the observation."""
+    """A transform in third-party style: replaces the observation by itself plus 0.5."""
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value + 0.5
 
 
 class Widened(ObservationTransform):
-    """The observation and its negative, under a name of its own."""
+    """A transform that writes the observation and its negative to a new entry."""
 
     def __init__(self) -> None:
         super().__init__(["observation"], ["wide"])
@@ -160,7 +160,7 @@ class Halved(Transform):
 
 
 class Smoothed(Transform):
-    """Half of the observation and half of what it was before: memory that stands in the data."""
+    """A transform that averages the observation with the last one, with state in data."""
 
     def transform_observation_spec(self, spec: Any) -> Any:
         spec = spec.clone()

@@ -17,7 +17,7 @@ Case = tuple[str, str | None, str, str]
 
 @dataclass(frozen=True)
 class Known:
-    """Something that is wrong.
+    """A known error.
 
     Args:
         reason: what is wrong.
@@ -41,5 +41,5 @@ KNOWN_WRONG: list[Known] = []
 
 
 def known_of(name: str, chain: str | None, way: str, program: str) -> list[Known]:
-    """What is known to be wrong in a program."""
+    """Return the known errors of a program."""
     return [known for known in KNOWN_WRONG if known.covers(name, chain, way, program)]

@@ -1,7 +1,7 @@
-"""How environments are used: each program plays an environment, or a batch, and notes the data that it returns.
+"""Programs that use an environment or a batch, and record its data.
 
-The same program plays one environment alone and a batch in which it is a row: what is given to a row (actions, masks,
-``env_info``, edits) depends on the row alone, and so must its data.
+The same program uses a single environment, and a batch in which this environment is a row. The inputs of a row
+(actions, masks, ``env_info``, edits) depend only on the row, so its data must depend only on the row too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def seeds_of(envs: list[EnvBase]) -> list[int]:
 
 
 class Play:
-    """An environment that is played by a program.
+    """An environment that is used by a program.
 
     Args:
         env: a batch of N rows, or one environment alone.
@@ -54,7 +54,7 @@ class Play:
     # -- what is given
 
     def pick(self, values: Any) -> Any:
-        """Of values for each row, ``[N, ...]``, those of the rows that are played."""
+        """Select the rows that are used from values ``[N, ...]``."""
         return values if self.row is None else values[self.row]
 
     def actions(self, step: int) -> TensorDictBase:
@@ -132,7 +132,7 @@ def rollout(play: Play) -> None:
 
 
 def partial_steps(play: Play) -> None:
-    """Steps of some rows, none and all among them."""
+    """Steps of some rows, of no rows and of all rows."""
     env = play.env
     td = env.reset()
     for step in range(play.steps):
@@ -168,7 +168,7 @@ def partial_resets(play: Play) -> None:
 
 
 def env_info(play: Play) -> None:
-    """Resets that are told where to begin: the first one, those inside of steps, and one of some rows."""
+    """Resets with env_info: the first one, those inside steps, and partial ones."""
     env = play.env
     td = env.reset(env_info={"start": play.pick(torch.tensor([[5], [7], [9]]))})
     for step in range(play.steps):
@@ -221,7 +221,7 @@ def edited(play: Play, *, in_place: bool = False) -> None:
 
 
 def edited_in_place(play: Play) -> None:
-    """The same where tensors are written to."""
+    """The same with tensors that are edited in place."""
     edited(play, in_place=True)
 
 

@@ -1,7 +1,9 @@
-"""Record the data of today's code: ``python -m tests.reference.record [ENVIRONMENT ...]``, from the repository's root.
+"""Record the data of the current code.
 
-What one environment gives alone is recorded, whichever class runs it later. Prints where records change; look at each
-of these lines before you commit.
+Run ``python -m tests.reference.record [ENVIRONMENT ...]`` in the repository's root.
+
+The data of single environments is recorded; all classes are compared with it. Each difference from the old records is
+printed. Read all of them before you commit.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def load(path: Path) -> dict[str, Record]:
 
 
 def differences(found: Record, expected: Record) -> list[str]:
-    """Say where data differs from a record, a line for each entry."""
+    """Describe differences between data and a record, a line for each entry."""
     lines = [f"{path} is missing" for path in sorted(expected.keys() - found.keys())]
     lines += [f"{path} was not expected" for path in sorted(found.keys() - expected.keys())]
     for path in sorted(found.keys() & expected.keys()):

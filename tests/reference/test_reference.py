@@ -1,4 +1,4 @@
-"""Whatever runs an environment, and however it is acted on: its data is that of the record.
+"""All classes and code paths return the recorded data.
 
 ``python -m tests.reference.record`` makes records anew, where data is meant to change, and prints what has changed.
 """
@@ -45,7 +45,7 @@ def is_quick(name: str, chain: str | None, way: str) -> bool:
 
 
 def comparisons() -> Iterator[Any]:
-    """Everything that is compared, but for what is known to be wrong altogether."""
+    """Return all comparisons, without those known to be completely wrong."""
     quick = [pytest.mark.slow]  # all of them together
     for name, chain in CASES:
         for way in ways_of(chain):

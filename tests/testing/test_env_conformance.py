@@ -29,7 +29,10 @@ def cases():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One run of pytest over the wrong environments: its outcomes by class, and what it printed."""
+    """Run pytest over the wrong environments once.
+
+    Returns outcomes by class, and the output.
+    """
     folder = tmp_path_factory.mktemp("run")
     report = folder / "report.xml"
     # One process for all rows, so that environments in it can disturb each other.

@@ -1,4 +1,4 @@
-"""What the kit brings into a run of pytest, and how it compares data."""
+"""The kit's pytest plugin and its comparison of data."""
 
 from __future__ import annotations
 

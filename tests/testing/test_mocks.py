@@ -1,4 +1,4 @@
-"""The mock environments do what their names say."""
+"""The mock environments behave as documented."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_random_data_follows_its_specs_and_seed():
 
 
 def test_a_heterogeneous_env_that_resets_itself_has_equal_data():
-    """The environment gives the data of one that is reset from outside."""
+    """The data equals that of an environment that is reset from outside."""
     itself, other = AutoResettingHeterogeneousEnv(2), HeterogeneousCountingEnv(2)
     for env in (itself, other):
         env.set_seed(0)

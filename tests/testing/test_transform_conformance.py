@@ -128,7 +128,7 @@ class LateBuffer(Doubled):
 
 
 class KeepsRows(Doubled):
-    """Keeps what it is given, and says that it does not."""
+    """A transform that keeps its inputs, but declares keeps_nothing."""
 
     keeps_nothing = True
 

@@ -1,4 +1,4 @@
-"""check_written_rows: what array environments leave unwritten, and what is lost on the way into a row."""
+"""check_written_rows: values that array environments do not write, or that numpy converts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECS = {
 
 
 class Grid(ArrayEnv):
-    """Observes ``grid`` of three values, which ``write(self, out, where)`` writes."""
+    """An environment with a ``grid`` of three values, written by ``write``."""
 
     def __init__(self, spec="float", write=None, reward=lambda out: out["reward"].fill(1.0), flags=(False, False)):
         super().__init__()
@@ -181,7 +181,7 @@ def test_a_cast_that_loses_nothing_but_precision_passes(spec, value):
 
 
 def test_an_environment_may_write_into_its_own_arrays():
-    """The check of rows leaves alone what an environment does to copies."""
+    """The check of rows does not affect copies that an environment writes to."""
 
     def write(out, where):
         mine = out["grid"].copy()

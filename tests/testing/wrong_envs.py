@@ -17,7 +17,7 @@ LOCK = threading.Lock()
 
 
 class Alone(EnvConformance):
-    """A sound environment, looked at by itself."""
+    """A correct environment, tested without batches."""
 
     caught_by: str | None = None
     supports_batching = False

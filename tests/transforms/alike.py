@@ -11,7 +11,7 @@ from steppe.envs import EnvBase
 
 
 def stepped(env: EnvBase, actions: torch.Tensor) -> TensorDictBase:
-    """What a loop of steps collects."""
+    """Return the data of a step loop."""
     td, steps = env.reset(), []
     for action in actions.unbind(0):
         td["action"] = action

@@ -1,4 +1,4 @@
-"""Every transform takes the spec of one entry where it takes a Composite, and returns that of one entry."""
+"""Transforms accept the spec of one entry, and return one."""
 
 from __future__ import annotations
 

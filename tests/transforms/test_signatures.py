@@ -1,4 +1,4 @@
-"""The arguments of transforms are those of TorchRL's transforms of the same names (0.14.1), in their order."""
+"""Transforms have the arguments of TorchRL 0.14.1, in the same order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests of the kit a transform leaves out, and why, stands in one file: skips.toml."""
+"""All skips of the kit's tests by transforms are listed in skips.toml."""
 
 from __future__ import annotations
 

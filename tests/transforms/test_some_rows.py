@@ -1,4 +1,4 @@
-"""Transforms around a batch, of which some rows are stepped or reset: the others stay as they are."""
+"""Transforms around a batch with partial steps and resets."""
 
 from __future__ import annotations
 

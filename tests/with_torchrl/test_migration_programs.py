@@ -1,4 +1,4 @@
-"""The programs for TorchRL's users run with the newest TorchRL beside steppe, in one environment."""
+"""The programs for TorchRL's users run with the newest TorchRL and steppe."""
 
 from __future__ import annotations
 

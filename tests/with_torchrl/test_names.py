@@ -1,4 +1,4 @@
-"""What TorchRL's classes show is there in ours, or stands on the migration page."""
+"""Public names of TorchRL's classes exist in steppe, or are on the migration page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Programs in ``programs/`` give the same data whichever library they import from.
+"""Programs in ``programs/`` return equal data with both libraries.
 
-Each imports what it needs from ``environments``; a module of that name is made with the names of either library.
+Each program imports its names from ``environments``, a module that is made with the names of either library.
 """
 
 from __future__ import annotations

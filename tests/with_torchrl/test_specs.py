@@ -1,4 +1,4 @@
-"""Specs as those of TorchRL, and back: what is asked for by class takes ours after one call."""
+"""Conversion of specs to TorchRL's and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MASK = torch.tensor([[True, False, True], [False, True, True]])
 
 
 class Place:
-    """Stands for data that is no tensor."""
+    """Non-tensor data."""
 
 
 PLACE = Place()
@@ -125,7 +125,7 @@ def test_the_two_share_nothing():
 
 
 def test_a_leaf_without_a_device_is_on_the_cpu():
-    """A leaf of a converted spec is on the CPU whatever torch's default device is."""
+    """A leaf of a converted spec is on the CPU for any default device of torch."""
     with torch.device("meta"):
         assert to_torchrl(ours.Bounded(-1, 1, (2,))).device == torch.device("cpu")
         assert to_torchrl(ours.Composite(a=ours.Unbounded(1))).device is None

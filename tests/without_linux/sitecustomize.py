@@ -1,6 +1,6 @@
-"""Takes away what only Linux has, in every interpreter that finds this folder on its path.
+"""Remove features of Linux in every interpreter with this folder on its path.
 
-``STEPPE_TEST_WITHOUT`` names what: ``memfd``, ``eventfd``, ``epoll``, by commas; all three by default.
+``STEPPE_TEST_WITHOUT`` lists the features, separated by commas. Default: ``memfd,eventfd,epoll``.
 """
 
 import os

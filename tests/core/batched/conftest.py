@@ -1,4 +1,4 @@
-"""What batches may not leave behind, and scripts run as a user runs them."""
+"""Checks that batches leave nothing behind; scripts run as users run them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def nothing_left() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that run scripts belong to those that start programs."""
+    """Mark tests that run scripts as ``programs``."""
     for item in items:
         if "run_script" in getattr(item, "fixturenames", ()):
             item.add_marker("programs")
@@ -86,7 +86,7 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 @pytest.fixture
 def interrupt(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """``interrupt(gate, times)`` presses Ctrl-C for this process while somebody waits at the gate, and opens it then.
+    """Press Ctrl-C for this process while another process waits at the gate.
 
     From another process, because this one waits.
     """

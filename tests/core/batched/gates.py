@@ -38,7 +38,7 @@ class Gate:
         self.reached, self.opened = folder / "reached", folder / "opened"
 
     def stop(self) -> None:
-        """Say that somebody waits, and wait."""
+        """Signal that this process waits, and wait until the gate opens."""
         self.reached.touch()
         wait_for(self.opened)
 
@@ -80,7 +80,7 @@ class Thread:
             self.outcome = error
 
     def result(self) -> Any:
-        """What it returned or raised, once it has ended."""
+        """Return what the call returned or raised, when it has ended."""
         self._thread.join(CHILD)
         assert not self._thread.is_alive()
         return self.outcome

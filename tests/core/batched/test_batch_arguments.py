@@ -1,4 +1,4 @@
-"""Arguments of a batch that programs for TorchRL pass: those that only choose how, and those that do something."""
+"""Arguments of batches in programs for TorchRL, with and without an effect."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_unknown_arguments_are_refused_with_a_suggestion() -> None:
 
 
 def test_configure_parallel_takes_constructor_arguments() -> None:
-    """Before the batch starts, configure_parallel takes what the constructor takes."""
+    """Before the start, configure_parallel accepts the arguments of the constructor."""
     env = ParallelEnv(3, ArrayCountingEnv)
     with pytest.warns(IgnoredArgumentWarning, match="memmap has no effect"):
         assert env.configure_parallel(num_processes=1, mp_start_method=None, memmap=True, step_timeout=5.0) is env
@@ -100,7 +100,7 @@ def test_configure_parallel_takes_constructor_arguments() -> None:
 
 
 class Threads(CountingEnv):
-    """Says how many threads torch uses where it is."""
+    """An environment that returns the number of torch threads of its process."""
 
     @property
     def torch_threads(self) -> int:

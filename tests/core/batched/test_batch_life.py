@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_pro
 
 
 class Remembering(CountingEnv):
-    """Keeps its count in its state, and where it began."""
+    """An environment that keeps its count and its start in its state."""
 
     def __init__(self, start: int = 0) -> None:
         super().__init__(100, start=start)

@@ -1,4 +1,4 @@
-"""Batches: what they are made of, what they refuse, and rows that differ."""
+"""Batches: factories, refused arguments, and rows with different specs."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def test_a_warning_filter_of_a_main_class_stops_no_worker() -> None:
 
 
 class TestRowsThatDiffer:
-    """Rows whose shapes, or entries, are not those of the others."""
+    """Rows with different shapes or entries."""
 
     def test_a_growing_observation_is_reset_row_by_row(self):
-        """Each row of an observation that grows is reset by its own mask."""
+        """Each row of a growing observation is reset by its own mask."""
         env = SerialEnv(2, [lambda: DynamicSpecEnv(5)] * 2)
         td = env.reset()
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What goes wrong in an environment or a worker: it is said at once, and closing is clean afterwards."""
+"""Errors of environments and workers: prompt reports, clean closing."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_a_worker_killed_while_it_starts_is_missed() -> None:
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("make", [ArrayCountingEnv, "gym:CartPole-v1"])
 def test_refused_reset_arguments_leave_the_batch_usable(make: Any, share: bool) -> None:
-    """If an environment refuses arguments of a reset, the batch goes on as before."""
+    """If an environment refuses arguments of a reset, the batch stays usable."""
     with ParallelEnv(4, make, num_processes=2, caller_share=share) as env:
         env.rollout(2)
 

@@ -1,4 +1,4 @@
-"""The interpreters that batches start leave torch's compiler out until somebody compiles; nothing is missing then."""
+"""Processes of batches import torch's compiler only when something is compiled."""
 
 from __future__ import annotations
 

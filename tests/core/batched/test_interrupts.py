@@ -1,4 +1,4 @@
-"""A script that is interrupted or killed: its batch hears of Ctrl-C from nobody else, and leaves nothing behind."""
+"""Interrupted and killed scripts: Ctrl-C reaches batches; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_caller_that_is_killed_takes_its_workers_along(run_script: Callable[..
 
 
 class Ponderous(ArrayCountingEnv):
-    """Stops at a gate when it is asked something, or reset."""
+    """An environment that waits at a gate in ``ponder`` and in resets."""
 
     def __init__(self, gate: Gate, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -199,7 +199,7 @@ def test_a_rollout_that_grows_keeps_each_size(make: Any) -> None:
 
 
 def test_an_environment_reads_a_text_that_the_caller_changed(make: Any) -> None:
-    """What the caller writes over an observation reaches an environment on TensorDicts."""
+    """An environment on TensorDicts receives observations that the caller changed."""
     with make(Teller) as batch:
         root = batch.reset()
         root["action"] = torch.zeros(3, dtype=torch.int64)
@@ -225,7 +225,7 @@ def test_actions_may_be_text(make: Any) -> None:
 
 @pytest.mark.parametrize("cls", [Teller, Growing])
 def test_some_rows_are_stepped_and_reset(make: Any, cls: Any) -> None:
-    """``step_at``, ``reset_at`` and masks leave the other rows as they are."""
+    """``step_at``, ``reset_at`` and masks do not change other rows."""
     with make(cls) as batch:
         root = batch.reset()
         actions = torch.zeros(3, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""A batch of workers inside a worker: it starts a fork server of its own, and ends with it."""
+"""A batch of workers inside a worker has a separate fork server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The usual step of a batch gives what any other step gives, and leaves to those what it is not made for."""
+"""The fast step of a batch returns the same data as other steps."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_usual_steps_give_what_a_step_a_root_and_a_reset_give(batch: Any, edit: 
 
 
 class _Noting(ArrayCountingEnv):
-    """Keeps the actions that it is given."""
+    """An environment that records its actions."""
 
     def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
         vars(self).setdefault("given", []).append(copy.copy(action))

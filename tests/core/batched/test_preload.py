@@ -1,4 +1,4 @@
-"""The fork server loads plugins ahead for the next batch, but for those that say that they cannot be forked."""
+"""The fork server preloads plugins for the next batch, except those not fork-safe."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ print(begun(own.make), begun(own.make))
 def test_a_module_of_the_caller_is_that_of_now(
     code: str, more: str, shift: Any, expected: list[list[float]], run_script: Any, tmp_path: Path
 ) -> None:
-    """After an edit, after a change of a variable that it reads, and where the process that holds it was killed."""
+    """Workers import a module again after an edit or a changed variable."""
     said = run_own(run_script, code, tmp_path, own=OWN.format(more=more, shift=shift), helper="LIMIT = 5")
 
     assert said == [" ".join(f"[{first}, {first}]" for first in line) for line in expected]

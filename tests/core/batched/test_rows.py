@@ -326,7 +326,7 @@ def test_two_env_info_specs_do_not_make_a_batch() -> None:
 
 
 class SlidingEnv(CountingEnv):
-    """Adds what it is given to where it is, and is rewarded with its place: differentiable."""
+    """A differentiable environment: actions move a position; the reward is its square."""
 
     def __init__(self) -> None:
         super().__init__(100, action="continuous")

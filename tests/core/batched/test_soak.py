@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left"), *([pyte
 
 
 class Model:
-    """What the counts of each row must be: every row counts its own steps and ends after its own number of them."""
+    """The expected counts of each row, which counts its own steps and episodes."""
 
     def __init__(self, lengths: list[int]) -> None:
         self.lengths = torch.tensor(lengths)

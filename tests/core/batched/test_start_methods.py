@@ -1,4 +1,4 @@
-"""Ways to start workers, and who steps what."""
+"""Start methods of workers, and the distribution of environments to processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two threads and one batch or collector: the second is told, and who closes waits for who is in a step."""
+"""Two threads use one batch or collector: the second gets an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is given of its caller's process: each thing as it is when the worker starts."""
+"""Settings of the caller's process that workers receive at their start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def seen(probe: Callable[[], Any], n: int = 1) -> Any:
-    """What ``probe`` finds where a worker makes its environment; one value for each of ``n`` workers."""
+    """Return the values that ``probe`` reads in each of ``n`` workers."""
 
     def make() -> Any:
         env = ArrayCountingEnv()
@@ -155,7 +155,7 @@ def test_names_that_were_registered_in_process() -> None:
 
 @pytest.fixture
 def gym_registry() -> Any:
-    """gymnasium's own registry, which is afterwards as it was."""
+    """gymnasium's registry, restored after the test."""
     registry = pytest.importorskip("gymnasium").registry
     before = dict(registry)
     yield registry

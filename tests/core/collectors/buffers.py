@@ -1,4 +1,4 @@
-"""A replay buffer that keeps what it is given, and tells how far a collector in the background has come."""
+"""A replay buffer that records its data, and reports the progress of a collector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tensordict import TensorDictBase
 
 
 class Buffer:
-    """What a collector needs of a replay buffer; says when it has 12 frames."""
+    """A minimal replay buffer for collectors; signals when it has 12 frames."""
 
     def __init__(self) -> None:
         self.extended: list[TensorDictBase] = []

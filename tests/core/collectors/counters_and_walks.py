@@ -27,7 +27,7 @@ LENGTHS = [3, 1, 7, 5, 2, 9, 4, 6]
 
 
 class CountTo(EnvBase):
-    """Counts to what it is told at its reset, and echoes its number."""
+    """An environment that counts to a number passed at its reset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,10 @@ class CountTo(EnvBase):
 
 
 class MyEnv(EnvBase):
-    """The walk of the rlstructures documents: left or right by 0.3, from a random place, until it is outside."""
+    """The walk of the rlstructures documents.
+
+    Each step moves 0.3 to the left or right, from a random start, until the position is outside.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +176,7 @@ def wrapped_walk() -> EnvBase:
 
 
 def walks(n: int = 4, native: bool = True) -> Any:
-    """What makes n walks of 100 steps at most."""
+    """Return a factory of n walks of at most 100 steps."""
     one = MyEnv if native else wrapped_walk
     return lambda: SerialEnv(n, lambda: TransformedEnv(one(), StepCounter(100)))
 

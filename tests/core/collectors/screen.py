@@ -1,4 +1,4 @@
-"""An environment with large observations, for batches that are given away."""
+"""An environment with large observations, for large batches."""
 
 from __future__ import annotations
 

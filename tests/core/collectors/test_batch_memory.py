@@ -1,4 +1,4 @@
-"""Large batches of workers, which the caller gets in the memory where the workers have written them."""
+"""Large batches of workers are passed to the caller without a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collector takes, and how it refuses the rest."""
+"""Arguments that collectors accept and refuse."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_total_frames_none_has_no_end() -> None:
 def test_arguments_of_unsupported_collectors_are_refused(
     arguments: dict[str, Any],
 ) -> None:
-    """The error for an argument that is not supported says what to do instead."""
+    """The error for an unsupported argument names an alternative."""
     with pytest.raises(NotSupported, match=rf"does not take {min(arguments)}=.* yet\. Instead: "):
         Collector(CountingEnv, frames_per_batch=4, **arguments)
 

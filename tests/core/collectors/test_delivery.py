@@ -1,4 +1,4 @@
-"""What becomes of a batch on its way to the caller."""
+"""Processing of a batch between collection and delivery."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_batches_go_to_the_replay_buffer_and_none_is_yielded() -> None:
 
 
 def test_random_frames_are_counted_by_writes_to_the_buffer() -> None:
-    """init_random_frames counts what this collector has written to the replay buffer."""
+    """init_random_frames counts the frames that this collector wrote to the buffer."""
     buffer = Buffer()
     buffer.extend(TensorDict({}, [12]))  # of an earlier collector
     policy = TensorDictModule(second, in_keys=["observation"], out_keys=["action"])

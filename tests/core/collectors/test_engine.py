@@ -1,4 +1,4 @@
-"""Batches hold what a hand-written loop finds, and go on where the one before stopped."""
+"""Batches equal those of a handwritten loop, and continue after the last batch."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def by_hand(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase], st
 
 
 class Alternating:
-    """Acts by what it sees, and writes entries of its own."""
+    """A policy that writes random actions and additional entries."""
 
     def __init__(self, env: EnvBase) -> None:
         self.leaves = {key: env.full_action_spec[key] for key in env.action_keys}
@@ -122,7 +122,7 @@ def test_data_without_a_fixed_place_is_stacked(name: str) -> None:
 
 @pytest.mark.parametrize("name", FIXED)
 def test_random_actions_match_a_rollout_for_any_batch_size(name: str) -> None:
-    """Random actions are those of a rollout however they are cut into batches."""
+    """Random actions equal those of a rollout, for any size of batches."""
     steps = 300  # more than two of the blocks in which they are drawn
     with closing(ENVS[name]()) as other:
         other.set_seed(3)
@@ -135,7 +135,7 @@ def test_random_actions_match_a_rollout_for_any_batch_size(name: str) -> None:
 
 
 def test_a_serial_batch_collects_the_data_of_its_environments() -> None:
-    """Each row of a serial batch holds what its environment gives alone."""
+    """Each row of a serial batch has the data of a single environment."""
 
     def policy(td: TensorDictBase) -> TensorDictBase:
         return td.set("action", torch.nn.functional.one_hot(td["observation"].squeeze(-1).long() % 2, 3).bool())
@@ -374,7 +374,7 @@ def test_an_entry_that_comes_or_goes_is_named(at: int, said: str) -> None:
 
 @pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])
 def test_a_policy_reads_its_device_from_the_data(make: Callable[[], EnvBase]) -> None:
-    """The data that a policy gets names the device given as policy_device."""
+    """The data for a policy is on policy_device."""
     devices = []
 
     def policy(tensordict: TensorDictBase) -> TensorDictBase:

@@ -55,7 +55,7 @@ class Place(EnvBase):
 
 
 class Watching:
-    """Numbers its calls, and asserts that it is given places."""
+    """A policy that counts its calls, and asserts that its input is one-hot."""
 
     def __init__(self) -> None:
         self.calls = 0

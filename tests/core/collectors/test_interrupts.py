@@ -1,4 +1,4 @@
-"""Ctrl-C while a collector is at work: it goes on, and no trajectory has a gap."""
+"""Ctrl-C in a running collector leaves no gap in a trajectory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture
 def presses() -> Iterator[list[str]]:
-    """Notes each Ctrl-C, and whether it came between two batches, where it does nothing, or in the collector."""
+    """Record each Ctrl-C, and whether the collector was running."""
     found: list[str] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -87,7 +87,7 @@ def presses() -> Iterator[list[str]]:
 
 
 def collected(collector: Any, n: int) -> list[TensorDictBase]:
-    """So many batches, whatever interrupts them."""
+    """Collect a number of batches, despite interrupts."""
     batches: list[TensorDictBase] = []
     while len(batches) < n:
         try:
@@ -99,7 +99,7 @@ def collected(collector: Any, n: int) -> list[TensorDictBase]:
 
 
 def gaps(batches: list[TensorDictBase]) -> list[str]:
-    """What is wrong with trajectories: none begins in its middle, leaves a step out or goes on after its end."""
+    """List errors in trajectories: wrong starts, missing steps, steps after the end."""
     found, seen, ended = [], {}, set()
     for batch in batches:
         frames = batch.reshape(-1)
@@ -191,7 +191,7 @@ def test_a_request_that_was_interrupted_can_be_made_again(
 
 
 class Asleep(ArrayCountingEnv):
-    """Presses Ctrl-C for a process when it is asked something, and again, and does not answer."""
+    """An environment that presses Ctrl-C twice in ``state_dict``, and does not return."""
 
     def __init__(self, pid: int) -> None:
         super().__init__()

@@ -452,7 +452,7 @@ def test_what_a_worker_raises_arrives_with_its_traceback(kind: Any, where: str) 
 
 
 def several_batches(make: Any) -> None:
-    """Collect until something is wrong, with what comes of that."""
+    """Collect batches until a worker raises an error."""
     collector = make()
     pids = collector.worker_group.pool.pids
     try:

@@ -1,4 +1,4 @@
-"""The call of a policy that is planned once gives what the policy gives."""
+"""The planned call of a policy returns the same as the policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANDOM = ExplorationType.RANDOM
 
 @pytest.fixture
 def validated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distributions look at their parameters, as they do unless some library has told them not to."""
+    """Let distributions validate their parameters, which is torch's default."""
     monkeypatch.setattr(distributions.Distribution, "_validate_args", True)
 
 

@@ -1,4 +1,4 @@
-"""What is found in a policy: its tensors, wherever it keeps them, and the values that do not travel with weights."""
+"""Tensors and values of a policy are found, wherever it stores them."""
 
 from __future__ import annotations
 

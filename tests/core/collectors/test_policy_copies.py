@@ -1,4 +1,4 @@
-"""Copies of a policy, in workers or on another device, act with what the caller's has become, or that is an error."""
+"""Copies of a policy follow the changes of the caller's policy, or raise an error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ module_net = constant(0.5)
 
 
 def with_module_net(td: TensorDictBase) -> TensorDictBase:
-    """By reference in a worker, which has a net of its own by this name."""
+    """A policy that is pickled by reference, so a worker uses its own net."""
     return td.set("action", module_net(td["observation"]))
 
 

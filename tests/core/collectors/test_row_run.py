@@ -1,4 +1,4 @@
-"""Batches of environments that write rows hold what the policy did to its argument, as on TensorDicts."""
+"""Batches on rows have the entries that the policy writes, as on TensorDicts."""
 
 from __future__ import annotations
 

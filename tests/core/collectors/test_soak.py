@@ -93,7 +93,7 @@ def test_data_is_right_or_the_end_of_a_worker_is_named(kind: Any, seed: int) -> 
 
 
 def kill(pid: int) -> None:
-    """End a worker that may have ended by itself."""
+    """Kill a worker that may have ended already."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -81,7 +81,7 @@ def assert_begins_anew(first: TensorDictBase, second: TensorDictBase) -> None:
 
 
 def assert_noticed(collector: Any, use: Callable[[], Any]) -> None:
-    """A use between two batches is told, and the second batch begins anew."""
+    """Assert that a use between two batches warns, and starts new trajectories."""
     with pytest.warns(UserWarning, match="an environment of its own"):
         first, second = two_batches(collector, use)
     assert_begins_anew(first, second)
@@ -152,7 +152,7 @@ def test_uses_by_other_transforms_of_the_base_are_noticed() -> None:
 
 
 class Around(EnvBase):
-    """Steps an environment of its own."""
+    """An environment that steps an inner environment."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where new weights go."""
+"""Weight updates reach all copies of a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectories are held back until they have ended."""
+"""Batches of whole trajectories contain only trajectories that have ended."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_whole_trajectories_come_one_after_the_other() -> None:
 
 
 def test_whole_trajectories_hold_the_frames_of_the_batches() -> None:
-    """The frames are those of the batches, but for episodes that have not ended."""
+    """The frames equal those of batches, without episodes that have not ended."""
     whole = torch.cat(batches(trajs_per_batch=1, traj_format="cat"))
     plain = torch.cat(batches(), 1)
     for number in whole["collector", "traj_ids"].unique().tolist():

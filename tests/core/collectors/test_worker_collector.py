@@ -102,7 +102,7 @@ def test_a_seed_is_heard_of_by_what_the_policy_draws() -> None:
 
 
 class Seeded(nn.Module):
-    """Draws from a generator of its own."""
+    """A policy that draws from a separate generator."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where the frames of a batch are written."""
+"""Memory of the frames of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of rollouts share: counting environments, a policy for them, and what was counted."""
+"""Counting environments and a policy for tests of rollouts."""
 
 from __future__ import annotations
 

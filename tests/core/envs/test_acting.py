@@ -1,4 +1,4 @@
-"""Random actions and random steps: what data they are in."""
+"""Random actions and random steps."""
 
 from __future__ import annotations
 

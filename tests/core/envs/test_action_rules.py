@@ -1,4 +1,4 @@
-"""What an action must be, and what is said of one that is not."""
+"""Validation of actions, and errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_double_in_the_range_of_floats_is_rounded(size):
 
 
 class Operations(TorchDispatchMode):
-    """Counts what torch computes."""
+    """Count the operations of torch."""
 
     def __init__(self):
         super().__init__()
@@ -318,7 +318,7 @@ def test_rows_with_specs_of_their_own_are_held_against_these():
 
 
 class Agents(EnvBase):
-    """Two agents that choose among three, and end together or each on its own."""
+    """Two agents with three actions, which end together or separately."""
 
     def __init__(self, *, alone: bool) -> None:
         super().__init__()
@@ -343,7 +343,7 @@ class Agents(EnvBase):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_group_actions_are_validated_where_agents_end_together(alone):
-    """Where agents end alone, the actions of their group are not validated."""
+    """If agents end separately, the actions of their group are not validated."""
     env = Agents(alone=alone)
     td = env.reset().set(("agents", "action"), torch.tensor([1, -1]))
 

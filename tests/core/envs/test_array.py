@@ -44,7 +44,7 @@ OVERRIDES = (
 
 
 class Listening(ArrayEnv):
-    """Keeps the action that it was given."""
+    """An environment that records its action."""
 
     def __init__(self, shape, dtype):
         super().__init__()

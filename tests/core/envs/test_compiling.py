@@ -1,4 +1,4 @@
-"""Compiled environments give the data of those that are not, and say where there is nothing to compile."""
+"""Compiled environments return the same data."""
 
 from __future__ import annotations
 

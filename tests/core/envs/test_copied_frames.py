@@ -1,4 +1,4 @@
-"""Rollouts that keep many large entries: each step is copied to where the result is during the next one."""
+"""Rollouts copy large entries of a step during the next step."""
 
 from __future__ import annotations
 

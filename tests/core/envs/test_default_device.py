@@ -1,6 +1,7 @@
-"""Programs that set a default device for torch: data of environments without a device stays on the CPU.
+"""A default device of torch does not change data of environments without a device.
 
-``"meta"`` shows on any machine what follows the default device: its tensors hold no values.
+The device ``"meta"`` works on any machine. Tensors on it have no values, so tests notice data that follows the default
+device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens until the outermost ``__init__`` of an environment has ended, and right after it."""
+"""Checks at the end of the outermost ``__init__`` of an environment."""
 
 from __future__ import annotations
 

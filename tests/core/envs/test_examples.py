@@ -1,4 +1,4 @@
-"""What guides of the interface show, as they show it: rollouts, partial resets and steps, done entries."""
+"""Examples of guides: rollouts, partial resets and steps, done entries."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_only_the_chosen_environments_of_a_batch_are_stepped(kind):
 
 
 def test_skipped_rows_keep_their_values_or_are_zero():
-    """Rows left out of a step keep known entries, and the others are zero."""
+    """Skipped rows keep known entries; other entries are zero."""
     env = StatelessCountingEnv()
     td = env.rand_action(env.reset(TensorDict({}, [3])))
     td["count"] = torch.full_like(td["count"], 5)

@@ -22,7 +22,7 @@ def batched(make: Callable[[], EnvBase]) -> EnvBase:
 
 
 def steps(env: Any) -> list[torch.Tensor]:
-    """Seven steps in a loop, and as many in a rollout, of an episode that begins anew each time."""
+    """Return seven steps of a loop and of a rollout, from new episodes."""
     seen, root = [], env.reset()
     for _ in range(7):
         td, root = env.step_and_maybe_reset(env.rand_action(root))

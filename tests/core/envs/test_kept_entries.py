@@ -1,4 +1,4 @@
-"""Entries whose names begin with an underscore: left out, unless somebody declares them."""
+"""Private entries are left out of data unless they are declared."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PLACES: dict[str, Any] = {
 
 
 def check(data: TensorDictBase, *, acted: bool) -> None:
-    """The noise is there, in the root and under next, and is what the policy acted on; memory is not there."""
+    """Assert that the noise is in the data and was used, and that memory is not."""
     noise = data["_eps_gSDE"]
     assert noise.shape == (*data.batch_size, 2, 3)
     assert torch.equal(data["next", "_eps_gSDE"], noise)

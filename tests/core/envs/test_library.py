@@ -1,4 +1,4 @@
-"""Wrappers of libraries: what they show of the library's environment, and what they do with it."""
+"""Wrappers of libraries: attributes, specs and arguments."""
 
 from __future__ import annotations
 

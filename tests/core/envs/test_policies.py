@@ -1,4 +1,4 @@
-"""as_policy: whatever acts."""
+"""as_policy: all kinds of policies."""
 
 from __future__ import annotations
 

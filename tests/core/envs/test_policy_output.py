@@ -1,4 +1,4 @@
-"""What a policy returns is added to the root, whichever TensorDict it is in."""
+"""The output of a policy is added to the root, in any TensorDict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EACH = pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES.keys())
 
 
 def second(td):
-    """The second of three actions, in a TensorDict of its own."""
+    """Return the second of three actions, in a new TensorDict."""
     action = torch.zeros(*td.batch_size, 3, dtype=torch.bool)
     action[..., 1] = True
     return TensorDict(action=action)

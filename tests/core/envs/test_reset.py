@@ -327,7 +327,7 @@ def test_countable_actions_are_those_of_the_given_state():
 
 
 class Plain(GymLikeEnv):
-    """A wrapper of an object with ``reset(**options)``, whatever library that is of."""
+    """A wrapper of an object with ``reset(**options)``, of no library."""
 
     def __init__(self, library):
         super().__init__(library)
@@ -371,7 +371,7 @@ def test_a_reset_hands_options_on_to_the_library():
 
 
 class Restorable(EnvBase):
-    """Counts in its data, and begins at the count in what ``_reset`` is given, where there is one."""
+    """An environment that counts in its data, from the count passed to ``_reset``."""
 
     def __init__(self, groups=False):
         super().__init__()
@@ -393,7 +393,7 @@ class Restorable(EnvBase):
 
 
 class Told(Restorable):
-    """The same for an environment that is told whether to begin at its state."""
+    """The same for an environment with the argument ``set_state``."""
 
     _supports_set_state = True
 
@@ -417,7 +417,7 @@ RESTORABLE = {
 @pytest.mark.parametrize("wrap", RESTORABLE.values(), ids=RESTORABLE.keys())
 @pytest.mark.parametrize("make", [Restorable, Told])
 def test_an_automatic_reset_ignores_the_last_state(wrap, make):
-    """An episode that follows another begins anew, and not at the last state."""
+    """The next episode starts at a new state, not at the last one."""
     with wrap(make) as env:
         data = env.rollout(7, break_when_any_done=False)
         for row in data["x"].reshape(-1, 7):
@@ -461,7 +461,7 @@ def test_a_smaller_observation_after_a_reset_is_not_expanded():
 
 @pytest.mark.parametrize("kind", [ArrayCountingEnv, CountingEnv])
 def test_an_automatic_reset_repeats_the_env_info(kind):
-    """An episode that follows another begins where env_info of the last reset said."""
+    """The next episode uses the env_info of the last reset."""
     env = kind(2, env_info=True)
     td = env.reset(env_info={"start": torch.tensor([5])})
 

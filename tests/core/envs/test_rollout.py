@@ -1,4 +1,4 @@
-"""Where a rollout begins and ends, on both code paths."""
+"""Start and end of a rollout, on both code paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who acts in a rollout: policies, given actions, and callbacks that look on."""
+"""Actions of a rollout: policies, passed actions, callbacks."""
 
 from __future__ import annotations
 

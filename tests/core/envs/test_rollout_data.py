@@ -1,4 +1,4 @@
-"""What a rollout returns: memory of its own, stacks of sizes that vary, devices."""
+"""Data of a rollout: memory, stacks of varying sizes, devices."""
 
 from __future__ import annotations
 

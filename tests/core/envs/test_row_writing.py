@@ -1,4 +1,4 @@
-"""write_row: what authors of array environments write their observations with."""
+"""write_row: writing the observations of array environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds: the chain, and what a seed decides."""
+"""Seeds: derivation of seeds, and their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_env_specs: what it finds, and what it says."""
+"""check_env_specs: detected differences and error texts."""
 
 from __future__ import annotations
 

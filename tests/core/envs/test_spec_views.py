@@ -25,7 +25,7 @@ def test_several_leaves_or_another_key_read_as_the_composite():
 
 
 def test_the_done_spec_is_completed_with_done_and_terminated():
-    """The done spec has truncated only if it is given."""
+    """The done spec has truncated only if it was assigned."""
     env = Bare()
     env.done_spec = Composite(terminated=Binary(1, dtype=torch.bool))
     assert env.done_keys == ["done", "terminated"]

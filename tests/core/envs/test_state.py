@@ -1,4 +1,4 @@
-"""What an environment keeps is its own: copies and pickles of it have theirs."""
+"""Copies and pickles of environments have separate state."""
 
 from __future__ import annotations
 

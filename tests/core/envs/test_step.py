@@ -1,4 +1,4 @@
-"""step: what is refused, what is completed, what is kept."""
+"""step: refused, completed and unchanged data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.core.envs.counting import BOTH
 
 
 class Given(EnvBase):
-    """Returns from ``_step`` what it was made with."""
+    """An environment whose ``_step`` returns the argument of its constructor."""
 
     def __init__(self, outcome, **kwargs):
         super().__init__(**kwargs)

@@ -223,7 +223,7 @@ GROUPS = {"reward_keys": [("agents", "reward")], "action_keys": [("agents", "act
 
 
 def grouped(size=1):
-    """A step with a group that holds an action alone, and one that holds nothing."""
+    """A step with a group that has only an action, and an empty group."""
     done = torch.zeros(1, dtype=torch.bool)
     following = TensorDict(agents=TensorDict(obs=torch.ones(size), reward=torch.ones(1)), done=done)
     return TensorDict(

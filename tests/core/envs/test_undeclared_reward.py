@@ -11,7 +11,7 @@ from steppe.errors import SpecError
 
 
 class Bare(EnvBase):
-    """Counts, and returns a reward or none."""
+    """A counting environment, with or without a reward."""
 
     def __init__(self, rewards, declares=False):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Environments whose agents have actions and observations of their own names and sizes."""
+"""Environments whose agents differ in the names and sizes of their entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steppe.specs import Bounded, Categorical, Composite, Unbounded
 
 
 class Unequal(EnvBase):
-    """Two agents; the first has an action of 3 numbers, the second one of 2, and maybe a choice beside it."""
+    """Two agents with actions of 3 and 2 numbers, and an optional choice."""
 
     def __init__(self, *, observe: bool = False, choice: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is said of a plugin whose hooks return something else than they should."""
+"""Errors about wrong return values of plugin hooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUBJECT = "Plugin 'acme' (acme-sim 2.1)"
 
 @pytest.fixture
 def acme(fake_dist, steppe_registry):
-    """Installs a plugin of the given hooks, in a registry that checks what they make."""
+    """Install a plugin with these hooks, in a registry that validates results."""
     with use(Registry(path=[str(fake_dist.path)], steppe_version="0.1.0")):
 
         def write(*hooks: str, head: str = HEAD) -> None:

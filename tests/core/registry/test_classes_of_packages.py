@@ -1,4 +1,4 @@
-"""Classes of other packages, of each kind that entry points name: found, listed, refused with what to do."""
+"""Classes that packages add by entry points: lookup, lists, errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steppe.registry import find_class, list_classes, list_plugins
 
 
 class Kind(NamedTuple):
-    """A kind of classes: how they are found, and a name that the registry knows of a package that is not installed."""
+    """A kind of classes: its lookup, and a known name of a missing package."""
 
     name: str
     noun: str

@@ -102,7 +102,7 @@ def test_a_refused_plugin_leaves_the_hooks_of_others_alone(gym, fake_dist):
 
 
 class Picky(Exception):
-    """An exception that cannot be made again from its own text."""
+    """An exception that cannot be made from its text."""
 
     def __init__(self, code, *, reason):
         super().__init__(f"{code}: {reason}")

@@ -1,4 +1,4 @@
-"""What every class offers under the same name."""
+"""Methods that all spec classes have."""
 
 from __future__ import annotations
 

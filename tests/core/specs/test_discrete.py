@@ -1,4 +1,4 @@
-"""What holds for all specs of categories: masks, texts, and choices among nothing."""
+"""Properties of all discrete specs: masks, texts, no categories."""
 
 from __future__ import annotations
 

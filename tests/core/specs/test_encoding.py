@@ -1,4 +1,4 @@
-"""What becomes of a library's numbers: categories, one-hot rows, and values that a dtype cannot hold."""
+"""Encoding of a library's values: categories, one-hot rows, overflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index means for a spec what it means for a tensor of its shape."""
+"""Indexing a spec has the meaning of indexing a tensor of its shape."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SPECS: dict[str, tuple[Spec, int]] = {
 
 @st.composite
 def indices(draw: Any) -> tuple[Any, ...]:
-    """Indices of dimensions of the shape: ints, slices, tensors, lists, masks, truth values, ``...`` and None."""
+    """Indices of the dimensions of a shape, of all kinds that tensors accept."""
 
     def numbers(n: int, size: tuple[int, ...]) -> torch.Tensor:
         return torch.tensor(

@@ -1,4 +1,4 @@
-"""What holds for every spec."""
+"""Properties of all specs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of spec classes that stand for a domain, and arguments that do not exist."""
+"""Spec classes that stand for one domain, and errors for unknown arguments."""
 
 from __future__ import annotations
 

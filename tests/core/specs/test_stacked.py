@@ -344,7 +344,7 @@ def test_the_text_lists_the_parts() -> None:
 
 
 def unlike() -> StackedComposite:
-    """Two agents: both move, each in its own size; only the second one speaks."""
+    """Two agents with moves of different sizes; only the second one speaks."""
     return torch.stack(
         [
             Composite(move=Unbounded((3,)), seen=Unbounded((2,))),

@@ -9,7 +9,7 @@ from steppe_testing import CountingEnv
 
 
 def test_union_joins_groups_and_takes_the_last_leaves():
-    """Groups of several specs are joined, and leaves are those of the last spec."""
+    """Groups of several specs are merged; leaves are those of the last spec."""
     first = Composite(a=Unbounded((2, 3)), group=Composite(x=Unbounded((2, 1)), shape=(2,)), shape=(2,))
     second = Composite(a=Binary(2, shape=(2, 2)), group=Composite(y=Binary(1, shape=(2, 1)), shape=(2,)), shape=(2,))
 

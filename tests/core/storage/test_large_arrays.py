@@ -1,4 +1,4 @@
-"""Memory of large rollouts is used again, and never while somebody can see it."""
+"""Memory of large rollouts is reused only when no data refers to it."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ PLACES = SINGLE | IN_BATCHES
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
 def test_an_edited_count_or_sum_in_the_root_is_continued(place, base):
-    """A step count or sum that the caller edits in the root goes on from there."""
+    """A step count or sum continues from the value that the caller edits."""
     with closing(place(base, lambda: Compose(StepCounter(), RewardSum()))) as env:
         td = env.reset()
         td["step_count"] += 5
@@ -281,7 +281,7 @@ def test_a_partial_group_reset_keeps_sums_of_other_rows():
 
 def test_a_transform_of_a_batch_finds_what_one_before_it_writes():
     class Looks(ObservationTransform):
-        """Looks for "pixels" where nothing is said."""
+        """A transform that reads "pixels" by default."""
 
         def _apply_transform(self, value):
             return value + 1

@@ -1,4 +1,4 @@
-"""Functions as transforms: what they add, change and leave out is in the specs, and so in batches."""
+"""Functions as transforms: added, changed and removed entries are in the specs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from steppe_testing import CountingEnv
 
 
 class Writer(Transform):
-    """Remembers what its ``dump`` is given."""
+    """A transform that records the arguments of ``dump``."""
 
     def dump(self, path, **kwargs):
         self.given = {"path": path, **kwargs}

@@ -1,4 +1,4 @@
-"""The core's transforms against the kit that certifies those of plugins."""
+"""The core's transforms pass the conformance kit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steppe_testing import TransformConformance
 
 
 class BesideAnObservation(TransformConformance):
-    """What is written beside an observation, which only an environment has."""
+    """Base class of tests of transforms that need an environment."""
 
     input_spec = {"observation": Unbounded((3,))}
     works_alone = False

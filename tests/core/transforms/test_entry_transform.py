@@ -1,4 +1,4 @@
-"""Transforms of single entries, of whatever kind these are."""
+"""Transforms of single entries of any kind."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_without_a_kernel_for_an_array_torch_does_it_on_rows():
 
 
 class WithoutKernel(Doubled):
-    """Without a ``shared_key`` it is given an entry of one environment, with no rows in front."""
+    """Without a ``shared_key``, the entry of one environment has no leading rows."""
 
     keeps_nothing = True
 

@@ -1,4 +1,7 @@
-"""What families of transforms need, each with the public means of the base class: docs/guides/write-a-transform.md."""
+"""Families of transforms, written with public methods of the base class.
+
+See docs/guides/write-a-transform.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms of other packages, found by their names in steppe.transforms."""
+"""Transforms of other packages, looked up in steppe.transforms."""
 
 from __future__ import annotations
 

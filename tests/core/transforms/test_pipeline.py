@@ -1,4 +1,4 @@
-"""What the base environment is shown of the root: never what a transform has written in place of its own entries."""
+"""The base environment receives its own entries, not those of transforms."""
 
 from __future__ import annotations
 

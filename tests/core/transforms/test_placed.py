@@ -1,4 +1,4 @@
-"""What is said of transforms that work with an environment and have none."""
+"""Errors of transforms that need an environment but have none."""
 
 from __future__ import annotations
 

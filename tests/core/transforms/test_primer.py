@@ -188,7 +188,7 @@ def test_a_pickle_goes_on_drawing():
 
 
 class Halved(Transform):
-    """Changes what a transform before it hands on."""
+    """A transform that changes an entry of a transform before it."""
 
     def _apply_transform(self, value):
         return value / 2

@@ -125,7 +125,7 @@ def test_a_value_may_be_read_before_it_is_cast(parts):
 
 
 class Flat(ObservationTransform):
-    """Of another shape than what it reads."""
+    """A transform whose result has another shape."""
 
     def _apply_transform(self, value):
         return value.expand((*value.shape[:-1], 6)).reshape((*value.shape[:-1], 2, 3)) + 1
@@ -155,7 +155,7 @@ class Difference(Transform):
 
 
 class Ends(Transform):
-    """Ends an episode by what it observes."""
+    """A transform that ends an episode by its observation."""
 
     writes_done = True
 
@@ -431,7 +431,7 @@ class LastTwo(Transform):
 
 @pytest.mark.parametrize("kind", [TransformedEnv, OnTensorDicts])
 def test_hidden_state_of_a_transform_follows_its_row(kind):
-    """What a transform remembers follows its row and is not in the data."""
+    """Private state of a transform follows its row, and is not in the data."""
 
     def make():
         negative = UnaryTransform(["observation"], fn=lambda x: -x)

@@ -1,4 +1,4 @@
-"""Transforms as they are written for TorchRL, alone, in and over batches, on arrays and on TensorDicts."""
+"""Transforms written for TorchRL, inside and around batches, on both code paths."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_image_is_given_without_a_dimension_for_rows():
 
 
 class Normed(Transform):
-    """The environment is given actions of length 1."""
+    """A transform that passes actions of length 1 to the environment."""
 
     def __init__(self):
         super().__init__(in_keys_inv=["action"], out_keys_inv=["action"])
@@ -113,7 +113,7 @@ class Lagged(Transform):
 
 @EACH_BASE
 def test_entries_of_an_inverse_are_seen_by_its_step_alone(base):
-    """A step sees what its inverse has written, and the caller does not."""
+    """A step reads the entries of its inverse; the caller does not see them."""
     env = TransformedEnv(base(9), Lagged())
     env.check_env_specs()
     td = env.step(env.rand_action(env.reset()))
@@ -123,7 +123,7 @@ def test_entries_of_an_inverse_are_seen_by_its_step_alone(base):
 
 
 class Seen(Transform):
-    """Notes what it is called with."""
+    """A transform that records its inputs."""
 
     def __init__(self, seen):
         super().__init__()

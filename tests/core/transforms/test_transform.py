@@ -1,4 +1,4 @@
-"""Transform: what a subclass writes, where it belongs, and how it is copied."""
+"""Transform: methods of subclasses, container and copies."""
 
 from __future__ import annotations
 

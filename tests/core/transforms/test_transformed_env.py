@@ -1,4 +1,4 @@
-"""TransformedEnv: specs, attributes, masks, rows, and what is delegated to the base."""
+"""TransformedEnv: specs, attributes, masks, rows, delegation to the base."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_subclass_is_not_taken_apart():
 
 
 def test_joined_chains_leave_the_inner_environment_unchanged():
-    """Chains are joined in the outer environment, and the inner one keeps its own."""
+    """Chains are joined in the outer environment; the inner one keeps its chain."""
     inner = TransformedEnv(CountingEnv(3), Compose(StepCounter(), Compose(InitTracker())))
     outer = TransformedEnv(inner, Compose(RewardSum()))
 

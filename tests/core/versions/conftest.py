@@ -12,7 +12,7 @@ from steppe.versions import backends, libraries
 
 @pytest.fixture(autouse=True)
 def process_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test starts without a process default, and leaves none behind."""
+    """Run each test without a process default."""
     monkeypatch.setattr(backends, "_default", None)
     yield
     monkeypatch.undo()

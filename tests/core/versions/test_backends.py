@@ -78,7 +78,7 @@ def test_a_decorated_function_runs_under_the_choice(family):
 
 
 def test_a_coroutine_has_its_own_backend(family):
-    """A coroutine that runs beside another keeps the backend that it has chosen."""
+    """A coroutine that runs with another one keeps the backend that it has chosen."""
 
     async def both():
         started = asyncio.Event()

@@ -177,7 +177,7 @@ def test_compilable_has_no_effect_and_says_so():
 
 
 def test_a_subclass_adds_implementations_to_its_parents():
-    """A subclass has implementations of its own and reaches those of its parent."""
+    """A subclass adds implementations, and can call those of its parent."""
     assert Child().method(1) == ("child", ("new", 1))
     assert Outer.Inner().method(1) == ("new", 1)
     assert Child.over_classmethod() == ("new", Child)

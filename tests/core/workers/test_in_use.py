@@ -18,7 +18,7 @@ from tests.limits import AT_ONCE
 
 
 class Machine:
-    """Works as long as it is told to, and says who comes meanwhile."""
+    """An object whose method ``work`` is exclusive, and calls a function meanwhile."""
 
     def __init__(self) -> None:
         self.in_use = InUse("Machine")
@@ -33,7 +33,7 @@ class Machine:
 
 
 def in_thread(call: Callable[[], Any], name: str = "the other") -> Any:
-    """What a call returns or raises in another thread."""
+    """Return the result or the error of a call in another thread."""
     found: list[Any] = []
 
     def run() -> None:

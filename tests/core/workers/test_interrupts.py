@@ -1,4 +1,4 @@
-"""Ctrl-C does not come between a message and what is kept of it."""
+"""Ctrl-C cannot separate a message from its processing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a script's own goes to workers and comes back."""
+"""Pickling of objects from a script for workers."""
 
 from __future__ import annotations
 

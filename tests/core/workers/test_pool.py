@@ -72,7 +72,7 @@ def pool(consumer: str) -> Iterator[Pool]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, other than one that has ended and waits to be noticed."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:

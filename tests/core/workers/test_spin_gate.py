@@ -12,7 +12,7 @@ from steppe.workers import SpinGate
 
 
 class Clock:
-    """A clock that goes on by a microsecond each time it is read, however busy the machine is."""
+    """A clock that advances by a microsecond at each reading."""
 
     def __init__(self) -> None:
         self.nanoseconds = 0

@@ -36,7 +36,7 @@ def test_an_environment_without_a_model_is_not_recorded(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "brax:fast cannot be recorded: " in err
-    assert "has no model of MuJoCo" in err
+    assert "has no MuJoCo model" in err
 
 
 def test_a_frame_shows_the_row_that_is_asked_for():

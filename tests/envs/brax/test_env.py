@@ -1,4 +1,4 @@
-"""Brax through steppe, held against Brax itself."""
+"""Brax in steppe, compared with Brax itself."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ def test_wrong_arguments_are_answered():
 
 
 class Breaks(dm_env.Environment):
-    """Returns sound values in the first two steps, and from then on what it was given."""
+    """An environment that returns valid values in two steps, then its argument."""
 
     def __init__(self, *, numbers=(2,), **later):
         self.numbers, self.later, self.steps = numbers, later, 0

@@ -1,4 +1,4 @@
-"""EnvPool's pools through steppe, held against the pools themselves."""
+"""EnvPool in steppe, compared with EnvPool itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def given_actions(env: MultiThreadedEnv) -> torch.Tensor:
 
 
 def test_every_row_is_a_transition_with_its_last_observation() -> None:
-    """A row that ends holds its own last observation, not one of the next episode."""
+    """An ended row has its last observation, not one of the next episode."""
     env = make_env("envpool:CartPole-v1", num_workers=3)
     actions = given_actions(env)
     pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)
@@ -154,7 +154,7 @@ def test_an_asynchronous_pool_is_refused() -> None:
 def test_a_foreign_pool_cannot_be_seeded() -> None:
     pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2)
 
-    with pytest.raises(NotSupported, match="make it with seed="):
+    with pytest.raises(NotSupported, match="Make it with seed="):
         MultiThreadedEnvWrapper(pool).set_seed(0)
 
 

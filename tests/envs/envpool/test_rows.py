@@ -116,7 +116,7 @@ def test_a_step_count_that_is_edited_in_the_data_counts_on():
 
 
 def test_pool_rollouts_and_masked_resets_are_the_same_on_rows():
-    """Rollouts and masked resets of a transformed pool are those on TensorDicts."""
+    """Rollouts and masked resets of a transformed pool equal those on TensorDicts."""
     datas = []
     for cls in (TransformedEnv, OnTensorDicts):
         env = make(cls, "all")

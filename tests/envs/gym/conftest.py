@@ -1,4 +1,4 @@
-"""The raw libraries, spoken to in the words of each version: what steppe-gym is compared with."""
+"""Raw environments of each library version, to compare steppe-gym with."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import gymnasium
 
 
 class Echo(gymnasium.Env):
-    """Returns samples of its observation space, and remembers them and the actions it was given."""
+    """An environment that returns samples of its space, and records its actions."""
 
     def __init__(self, observation, action=None):
         self.observation_space = observation

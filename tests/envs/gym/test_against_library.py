@@ -1,4 +1,4 @@
-"""Many environments of gymnasium and of packages that extend it give, for seeds and actions, the library's own data."""
+"""Environments of gymnasium and its extensions return the library's data."""
 
 from __future__ import annotations
 
@@ -133,7 +133,10 @@ class Played:
             root = dict(parts(space, self.env.reset()[0])) if terminated or truncated else after
 
     def check(self, seed, steps):
-        """``steps`` yields what steppe found, one TensorDict a step."""
+        """Compare with the library.
+
+        ``steps`` yields the data of steppe, one TensorDict for each step.
+        """
         count = 0
         for (root, after, reward, terminated, truncated), found in zip(self.rows[seed], steps, strict=True):
             for expected, data in ((root, found), (after, found["next"])):

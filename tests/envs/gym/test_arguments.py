@@ -19,7 +19,7 @@ from steppe_testing import assert_equal_data  # noqa: E402
 
 
 class Player(gymnasium.Env):
-    """Keeps the actions that it is given; its observations are drawn from its space."""
+    """An environment that records its actions, with random observations."""
 
     def __init__(self, observation=None, action=None):
         self.observation_space = observation or spaces.Box(-1, 1, (2,))
@@ -160,7 +160,7 @@ def test_actions_of_a_dict_have_their_own_names_at_the_root():
 
 def test_a_missing_observation_is_what_the_user_says():
     class Forgetful(gymnasium.vector.VectorEnv):
-        """Resets a row within its step, and tells nobody what the last observation was."""
+        """A vector environment that resets rows in a step and loses last observations."""
 
         num_envs = 2
         metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
@@ -396,5 +396,5 @@ def test_one_hot_rows_are_int64_whatever_the_numbers_are():
 
 @pytest.mark.parametrize("second", [StepCounter(), 3, "rgb_array"])
 def test_a_wrapper_refuses_a_second_argument_that_is_no_bool(second):
-    with pytest.raises(TypeError, match="categorical_action_encoding is True or False, found"):
+    with pytest.raises(TypeError, match="categorical_action_encoding must be True or False, found"):
         GymWrapper(GymEnv("CartPole-v1")._env, second)

@@ -1,4 +1,4 @@
-"""steppe's environments behind the library's own make."""
+"""steppe environments made by the library's ``make``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss of a life is marked, and the episode goes on."""
+"""The loss of a life is marked, and the episode continues."""
 
 from __future__ import annotations
 

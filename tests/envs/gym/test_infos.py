@@ -70,7 +70,7 @@ def test_missing_keys_are_zero_and_said():
 
 
 class Doubling:
-    """A reader of one's own."""
+    """A custom reader."""
 
     info_spec = {"double": Unbounded((1,), dtype=torch.int64)}
 

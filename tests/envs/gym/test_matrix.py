@@ -1,4 +1,4 @@
-"""What holds under every version of gym and gymnasium: the data is the library's own."""
+"""Data equals the library's under every version of gym and gymnasium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps are prepared for one row: what they give the library, and that they follow what changes."""
+"""Steps that are compiled for one row follow later changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steppe_gym import GymWrapper  # noqa: E402
 
 
 class Library(gymnasium.Env):
-    """Notes the actions that it is given, and returns what it is told to."""
+    """An environment that records its actions, and returns chosen values."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 

@@ -1,4 +1,4 @@
-"""What an environment returns later has the shape that its space says, or is an error: it is never repeated."""
+"""Values of a wrong shape raise an error, and are never broadcast."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_conversion_of_ones_own_is_held_against_its_spec_too():
 
 
 class OldReturns(gymnasium.Env):
-    """Returns what gym's environments did before 0.26."""
+    """An environment with the return values of gym before 0.26."""
 
     observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 

@@ -207,7 +207,7 @@ OBSERVATIONS = {
 
 
 def decoded(spec, value, space):
-    """What the data says, in the library's terms: an array."""
+    """Return an array in the format of the library."""
     if isinstance(spec, MultiOneHot):
         return np.array([part.argmax() for part in np.split(value, np.cumsum(space.nvec)[:-1])]) + space.start
     if isinstance(spec, OneHot):

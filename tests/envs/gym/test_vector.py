@@ -1,4 +1,4 @@
-"""Vector environments of gymnasium: what is at the end of an episode, and what can be reset."""
+"""Vector environments of gymnasium: ends of episodes, and resets."""
 
 from __future__ import annotations
 

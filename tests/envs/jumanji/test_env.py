@@ -1,4 +1,4 @@
-"""Jumanji through steppe, held against Jumanji itself."""
+"""Jumanji in steppe, compared with Jumanji itself."""
 
 from __future__ import annotations
 

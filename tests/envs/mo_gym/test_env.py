@@ -1,4 +1,4 @@
-"""MO-Gymnasium's environments give the library's own data, rewards of several objectives included."""
+"""MO-Gymnasium's environments return the library's data and vector rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PettingZoo's environments give the library's own data, in every way of taking steps."""
+"""PettingZoo's environments return the library's data, on all code paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that end before the episode does, and those that have not the turn."""
+"""Agents that end before the episode, and agents that wait for their turn."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_end_without_a_mask_is_answered():
 
 
 def test_agents_act_in_turns_until_they_end():
-    """No agent acts in the place of one that has ended."""
+    """No agent acts instead of one that has ended."""
     env = PettingZooWrapper(leaving_in_turns())
     actions = [{f"walker_{i}": {"action": torch.tensor([t % 4])} for i in range(3)} for t in range(40)]
     given = [TensorDict({name: TensorDict(one, [1]) for name, one in step.items()}, []) for step in actions]
@@ -110,7 +110,7 @@ def test_some_agents_alone_cannot_be_reset():
     td = env.reset()
     td["walker", "_reset"] = torch.tensor([[True], [False], [False]])
 
-    with pytest.raises(NotSupported, match="some agents alone"):
+    with pytest.raises(NotSupported, match="only some agents"):
         env.reset(td)
 
 

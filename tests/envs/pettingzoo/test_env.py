@@ -265,7 +265,7 @@ def test_frames_come_from_the_library():
 def test_wrong_arguments_are_answered():
     with pytest.raises(NotSupported, match="leave use_mask=False out"):
         PettingZooEnv("classic/tictactoe_v3", use_mask=False)
-    with pytest.raises(NotSupported, match="leave parallel=True out"):
+    with pytest.raises(NotSupported, match="leave out parallel=True"):
         PettingZooEnv("classic/tictactoe_v3", parallel=True)
     with pytest.raises(TypeError, match=r"PettingZooEnv\('butterfly/pistonball_v6'\)"):
         PettingZooWrapper("pistonball_v6")

@@ -1,4 +1,4 @@
-"""The shortest way through steppe-pettingzoo: part of every run, while the long suite has a session of its own."""
+"""Smoke tests of steppe-pettingzoo, for the session ``tests``."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def transformed(env):
 
 
 def check(data, groups, time):
-    """Sums and counts begin anew after each end, at both levels."""
+    """Assert that sums and counts restart after each end, at both levels."""
     following = data["next"]
     ends = following["done"].squeeze(-1)
     assert ends.movedim(time, 0)[CYCLES - 1].all()

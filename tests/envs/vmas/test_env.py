@@ -1,4 +1,4 @@
-"""VMAS through steppe, held against VMAS itself."""
+"""VMAS in steppe, compared with VMAS itself."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_an_unknown_scenario_argument_lists_the_known_ones(argument: str, answer
 
 
 class Lenient(load("balance.py").Scenario):
-    """Takes arguments in ways of its own."""
+    """A scenario that reads arguments in unusual ways."""
 
     def make_world(self, batch_dim: int, device: Any, **kwargs: Any) -> Any:
         for name in list(kwargs):
@@ -381,7 +381,7 @@ def test_a_collector_collects_frames_of_all_environments() -> None:
 
 
 def test_inference_mode_may_begin_and_end_between_steps() -> None:
-    """What was stepped under inference mode goes on outside of it."""
+    """Steps under inference mode can be continued outside of it."""
     env = make_env("vmas:balance", num_envs=2, seed=0)
     with torch.inference_mode():
         env.rollout(3)

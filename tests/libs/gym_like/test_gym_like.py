@@ -1,4 +1,4 @@
-"""Wrappers written as TorchRL's are: _build_env, _make_specs and the methods that read what a library returns."""
+"""Wrappers with TorchRL's methods: _build_env, _make_specs, read_obs and others."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_wrong_arguments_are_refused_by_the_wrapper_itself():
         CounterWrapper()
     with pytest.raises(TypeError, match="unexpected keyword argument 'sclae'"):
         CounterEnv("4", sclae=3)
-    with pytest.raises(TypeError, match="give it as env, or define _build_env"):
+    with pytest.raises(TypeError, match="pass it as env, or define _build_env"):
         GymLikeEnv()
 
 

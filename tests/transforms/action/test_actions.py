@@ -1,4 +1,4 @@
-"""What the environment takes for what the caller writes."""
+"""Conversion of the caller's actions to the environment's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def takes(leaf):
 
 
 def given(transform, leaf, action):
-    """What an environment is given for an action of the caller."""
+    """Return the environment's action for an action of the caller."""
     env = TransformedEnv(takes(leaf), transform)
     check_env_specs(env)
     return env.transform.inv(TensorDict(action=action))["action"]
@@ -171,7 +171,7 @@ def test_the_action_may_have_a_key_of_its_own():
 
 @EACH_BASE
 def test_actions_that_the_base_lacks_are_replaced(base):
-    """An action outside of those of the base becomes a random one of the base."""
+    """An action that the base does not have becomes a random one."""
     env = TransformedEnv(base(99, action="one_hot"), DiscreteActionProjection(3, 5))
     check_env_specs(env)
     env.set_seed(0)
@@ -302,7 +302,7 @@ def test_a_mask_or_action_that_is_not_there_is_named():
         TransformedEnv(Masked(), ActionMask("move")).reset()
     with pytest.raises(NotSupported, match="Append it"):
         ActionMask()(TensorDict({}, []))
-    with pytest.raises(StateError, match="belongs to none"):
+    with pytest.raises(StateError, match="has no environment"):
         _ = ActionMask().action_spec
 
 
@@ -394,16 +394,16 @@ def test_another_policy_may_begin(base):
     ("make", "says"),
     [
         (lambda: ActionScaling(["a", "b"]), "scales one action"),
-        (lambda: ActionScaling(loc=1.0), "both, or neither"),
-        (lambda: ActionScaling(loc=1.0, scale=0.0), "no scale may be 0"),
-        (lambda: ActionScaling([]), "give loc and scale"),
-        (lambda: ActionScaling.from_stats(mean=1.0), "give mean and std"),
-        (lambda: ActionDiscretizer(0), "num_intervals is a whole number >= 1"),
+        (lambda: ActionScaling(loc=1.0), "both loc and scale, or neither"),
+        (lambda: ActionScaling(loc=1.0, scale=0.0), "scale must not contain 0"),
+        (lambda: ActionScaling([]), "pass loc and scale"),
+        (lambda: ActionScaling.from_stats(mean=1.0), "pass either mean and std"),
+        (lambda: ActionDiscretizer(0), "num_intervals must be a whole number >= 1"),
         (lambda: DiscreteActionProjection(4, 2), "found 4 and 2"),
         (lambda: FlattenAction(0, 1), "first_dim must be negative"),
         (lambda: FlattenAction(-1, -2), "first_dim must be <= last_dim"),
-        (lambda: MultiAction(dim=0), "dim is a whole number >= 1"),
-        (lambda: ConditionalPolicySwitch(None, all_ones), "policy is a function of a TensorDict, found NoneType"),
+        (lambda: MultiAction(dim=0), "dim must be a whole number >= 1"),
+        (lambda: ConditionalPolicySwitch(None, all_ones), "policy must be a function of a TensorDict, found NoneType"),
     ],
 )
 def test_bad_arguments_are_refused(make, says):
@@ -417,7 +417,7 @@ def test_bad_arguments_are_refused(make, says):
         (ActionScaling(["move"]), BOX, r"no action 'move'. It takes \['action'\]"),
         (ActionScaling(), OneHot(3), "an action of floats"),
         (ActionDiscretizer(3), Unbounded((2,)), "two finite bounds"),
-        (ActionDiscretizer(torch.tensor([2, 3])), Bounded(-1.0, 1.0, (3,)), "for 2 numbers, and the action has 3"),
+        (ActionDiscretizer(torch.tensor([2, 3])), Bounded(-1.0, 1.0, (3,)), "has 2 numbers, but the action has 3"),
         (DiscreteActionProjection(3, 4), OneHot(2), "one-hot actions of 3"),
         (FlattenAction(), BOX, "the action has 1 dimensions"),
     ],

@@ -1,4 +1,4 @@
-"""The transforms of steppe-action against the kit that certifies those of plugins."""
+"""The transforms of steppe-action pass the conformance kit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steppe_testing import TransformConformance
 
 
 class OfActions(TransformConformance):
-    """What an environment is given, beside an observation that stays."""
+    """Base class of tests of actions, with a constant observation."""
 
     input_spec = {"observation": Unbounded((3,))}
     expected = {"observation": (3,)}

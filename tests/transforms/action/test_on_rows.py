@@ -23,7 +23,7 @@ from tests.transforms.alike import alike, stepped
 
 
 class ShowsAction(ArrayEnv):
-    """Its observation is the action that it was given; an episode has five steps."""
+    """An environment that observes its last action, with five steps."""
 
     def __init__(self, action, shape):
         super().__init__()
@@ -166,7 +166,7 @@ def test_what_an_inverse_has_kept_stays_as_it_was():
 
 
 def given(env, action):
-    """The action that an environment was given in a step, as bytes."""
+    """Return the environment's action of a step, as bytes."""
     return env.step(env.reset().set("action", action))["next", "observation"].numpy().tobytes()
 
 
@@ -310,7 +310,7 @@ def test_the_spec_shows_the_mask_of_each_step(dtype):
 
 @pytest.mark.parametrize("change", [lambda spec: spec.update_mask(None), lambda spec: spec.mask.fill_(True)])
 def test_a_changed_mask_becomes_that_of_the_data_after_a_step(change):
-    """A mask in the spec that somebody has changed is restored by the next step."""
+    """The next step restores a mask in the spec that other code has changed."""
     env = TransformedEnv(Allows(), ActionMask())
     td = env.reset()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""ObservationNorm and RewardScaling: values, specs, and numbers that are found."""
+"""ObservationNorm and RewardScaling: values, specs, estimated statistics."""
 
 from __future__ import annotations
 
@@ -157,13 +157,13 @@ def test_statistics_are_loaded_into_a_transform_and_its_clones():
 
 
 def test_a_number_that_is_no_scale_is_refused():
-    with pytest.raises(SpecError, match="give both loc and scale, or neither"):
+    with pytest.raises(SpecError, match="pass both loc and scale, or neither"):
         ObservationNorm(loc=1.0)
     with pytest.raises(SpecError, match=r"scale must not be negative, found -1.0"):
         ObservationNorm(0.0, -1.0)
     with pytest.raises(SpecError, match="scale must not be negative"):
         RewardScaling(0.0, -1.0)
-    with pytest.raises(SpecError, match="loc is a number or a tensor, found 'a'"):
+    with pytest.raises(SpecError, match="loc must be a number or a tensor, found 'a'"):
         RewardScaling("a", 1.0)
 
 
@@ -187,7 +187,5 @@ def test_rewards_of_groups_of_agents_are_found():
     env = TransformedEnv(NestedCountingEnv(3), RewardScaling(0.0, 2.0))
 
     assert env.transform.in_keys == env.reward_keys == [("agents", "reward")]
-    with pytest.raises(
-        SpecError, match=r"'reward' is no reward of the environment, which has \[\('agents', 'reward'\)\]"
-    ):
+    with pytest.raises(SpecError, match=r"no reward 'reward'. It has \[\('agents', 'reward'\)\]"):
         TransformedEnv(NestedCountingEnv(3), RewardScaling(0.0, 2.0, ["reward"])).reset()

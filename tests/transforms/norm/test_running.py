@@ -1,4 +1,4 @@
-"""VecNorm and VecNormV2: what they count, what they make of it, and where the numbers are."""
+"""VecNorm and VecNormV2: updates, results and memory of statistics."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_agents_share_numbers_where_the_shape_says_so():
 
     assert norm.loc["agents"].shape == (4,)
     assert norm.get_extra_state()["agents_count"].item() % 5 == 0
-    with pytest.raises(SpecError, match=r"the shape \(3,\) for 'agents' must be .* its shape \(5, 4\)"):
+    with pytest.raises(SpecError, match=r"the shape \(3,\) for 'agents' must be .* the shape \(5, 4\)"):
         TransformedEnv(DataEnv({"agents": Unbounded((5, 4))}), VecNorm(["agents"], shapes=[(3,)])).reset()
 
 
@@ -257,7 +257,7 @@ def test_a_lock_of_ones_own_is_held_and_does_not_travel():
     assert lock.acquire(block=False)
     with pytest.raises(NotSupported, match=r"cannot be sent to a worker.*SharedLock\(\)"):
         pickle.dumps(norm)
-    with pytest.raises(SpecError, match="A lock is a context manager"):
+    with pytest.raises(SpecError, match="A lock must be a context manager"):
         VecNorm(["observation"], lock=3)
 
 

@@ -1,4 +1,4 @@
-"""Videos read by another program than the one that wrote them: FFmpeg's."""
+"""Decode videos with FFmpeg, independently of the writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loggers write, read back with the libraries that show it."""
+"""Logged data, read back with the libraries that display it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``steppe record`` in a process of its own, its videos decoded."""
+"""``steppe record`` as a separate process, with decoded videos."""
 
 from __future__ import annotations
 

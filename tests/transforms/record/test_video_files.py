@@ -160,6 +160,6 @@ def test_a_writer_says_what_its_frames_must_be(tmp_path):
     with pytest.raises(ClosedError):
         writer.write(np.zeros((48, 64, 3), np.uint8))
     assert len(decoded(tmp_path / "a.mp4").frames) == 1
-    with pytest.raises(StateError, match="there is no frame"):
+    with pytest.raises(StateError, match="no frame was added"):
         VideoWriter(tmp_path / "b.mp4").close()
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]

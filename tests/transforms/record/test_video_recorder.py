@@ -1,4 +1,4 @@
-"""VideoRecorder: which frames it keeps, and what it says where there are none to keep."""
+"""VideoRecorder: recorded frames, and errors if there are none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from steppe_testing import ArrayDataEnv, DataEnv
 
 
 class Kept:
-    """A logger of somebody else: it has log_video, and nothing more."""
+    """A logger that has only log_video."""
 
     def __init__(self):
         self.videos = []

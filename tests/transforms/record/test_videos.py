@@ -1,4 +1,4 @@
-"""What is in a video that was recorded: decoded, and held against the frames that were rendered."""
+"""Decoded videos, compared with the rendered frames."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_video_shows_each_environment_of_a_batch_in_its_tile(tmp_path, batch):
 
 
 def test_a_partial_reset_keeps_the_tiles_of_other_rows():
-    """Where some environments are reset, the others keep their place in the picture."""
+    """If some environments are reset, the tiles of the others stay."""
     recorder = VideoRecorder(None, None)
     env = TransformedEnv(SerialEnv(2, cartpole), recorder)
     env.set_seed(1)

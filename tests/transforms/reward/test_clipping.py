@@ -99,7 +99,7 @@ def test_other_keys_keep_the_reward_of_the_environment():
     [
         ((), "expected a bound, found none"),
         ((2, 1), "must not exceed clamp_max, found 2 and 1"),
-        (("low",), "is a number, a tensor or None, found 'low'"),
+        (("low",), "must be a number, a tensor or None, found 'low'"),
         ((float("nan"),), "found NaN"),
     ],
 )

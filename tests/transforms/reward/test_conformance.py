@@ -20,7 +20,7 @@ OBSERVATION = {"observation": Unbounded((3,))}
 
 
 class OfRewards(TransformConformance):
-    """A reward, beside an observation that stays."""
+    """Base class of tests of rewards, with a constant observation."""
 
     input_spec = OBSERVATION
     expected = {"observation": (3,)}

@@ -88,7 +88,7 @@ def test_weights_can_be_changed_between_steps():
 @pytest.mark.parametrize(
     ("spec", "weights", "said"),
     [
-        (Unbounded((3,)), [1.0, 2.0], r"2 weights for a reward of shape \(3,\); give 3"),
+        (Unbounded((3,)), [1.0, 2.0], r"2 weights for a reward of shape \(3,\); pass 3"),
         (Unbounded((3,), dtype=torch.int64), None, "DTypeCastTransform"),
     ],
 )
@@ -146,5 +146,5 @@ def test_success_of_stored_data():
 def test_a_success_that_is_not_there_is_refused():
     with pytest.raises(SpecError, match=r"no entry 'success'. It has \['observation'"):
         TransformedEnv(DataEnv(OBSERVATION), SuccessReward()).reset()
-    with pytest.raises(SpecError, match="scale is a number, found 'much'"):
+    with pytest.raises(SpecError, match="scale must be a number, found 'much'"):
         SuccessReward(scale="much")

@@ -118,7 +118,7 @@ def test_data_without_an_end_is_refused():
 def test_data_without_the_entries_is_refused():
     data = episodes(torch.ones(1, 4, 1), [[3]], [1, 4])
 
-    with pytest.raises(KeyError, match=r"there is none of .*gain"):
+    with pytest.raises(KeyError, match=r"the data has none of .*gain"):
         Reward2GoTransform(in_keys=[("next", "gain")]).inv(data)
     with pytest.raises(KeyError, match=r"no .*next.*end"):
         Reward2GoTransform(done_key="end").inv(data)
@@ -139,7 +139,7 @@ def test_in_a_compose_its_inverse_runs():
 
 
 def test_arguments_that_mean_nothing_are_refused():
-    with pytest.raises(SpecError, match="gamma is a number or a tensor, found 'all'"):
+    with pytest.raises(SpecError, match="gamma must be a number or a tensor, found 'all'"):
         Reward2GoTransform("all")
     with pytest.raises(SpecError, match="need as many out_keys"):
         Reward2GoTransform(out_keys=["a", "b"])

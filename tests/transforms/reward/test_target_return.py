@@ -102,8 +102,8 @@ def test_two_rewards_at_one_level_need_names_for_their_targets():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"target_return": 1.0, "mode": "grow"}, "mode is 'reduce' or 'constant', found 'grow'"),
-        ({"target_return": "much"}, "target_return is a number, found 'much'"),
+        ({"target_return": 1.0, "mode": "grow"}, "mode must be 'reduce' or 'constant', found 'grow'"),
+        ({"target_return": "much"}, "target_return must be a number, found 'much'"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(arguments, said):
@@ -114,8 +114,8 @@ def test_arguments_that_mean_nothing_are_refused(arguments, said):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"in_keys": ["observation"]}, r"'observation' is no reward.*\['reward'\]"),
-        ({"reset_key": "_begin"}, r"'_begin' is no reset mask.*\['_reset'\]"),
+        ({"in_keys": ["observation"]}, r"no reward 'observation'.*\['reward'\]"),
+        ({"reset_key": "_begin"}, r"no reset mask '_begin'.*\['_reset'\]"),
     ],
 )
 def test_keys_of_another_environment_are_refused(arguments, said):

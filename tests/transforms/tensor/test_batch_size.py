@@ -71,7 +71,7 @@ def test_a_function_may_make_the_batch_at_the_reset():
 
 def test_one_of_the_two_is_given():
     for wrong in ({}, {"batch_size": [2], "reshape_fn": lambda data: data}):
-        with pytest.raises(SpecError, match="give batch_size or reshape_fn"):
+        with pytest.raises(SpecError, match="pass either batch_size or reshape_fn"):
             BatchSizeTransform(**wrong)
     with pytest.raises(SpecError, match="Use reshape_fn"):
         TransformedEnv(CountingEnv(3, batch_size=(2,)), BatchSizeTransform([4]))

@@ -86,8 +86,8 @@ def test_rewards_of_groups_of_agents():
     [
         ({"in_keys": ["x"]}, "expected a bound, found none"),
         ({"in_keys": ["x"], "low": 2, "high": 1}, "low must be below high, found 2 and 1"),
-        ({"in_keys": ["x"], "low": [1, 2]}, r"low is a number or None, found \[1, 2\]"),
-        ({"in_keys": ["x"], "high": float("nan")}, "high is a number or None, found nan"),
+        ({"in_keys": ["x"], "low": [1, 2]}, r"low must be a number or None, found \[1, 2\]"),
+        ({"in_keys": ["x"], "high": float("nan")}, "high must be a number or None, found nan"),
         ({"low": 1}, "expected keys, found none"),
     ],
 )

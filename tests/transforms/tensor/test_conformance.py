@@ -151,7 +151,7 @@ class TestPinMemoryTransform(OfAVector):
 
 
 class Ticks:
-    """A clock that goes on by a second whenever somebody looks at it."""
+    """A clock that advances by a second at each reading."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -162,7 +162,7 @@ class Ticks:
 
 
 class Ticking(Timer):
-    """Everything takes one second, whoever measures it."""
+    """A Timer for which all calls take one second."""
 
     def __init__(self) -> None:
         super().__init__()

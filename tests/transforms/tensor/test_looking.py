@@ -1,4 +1,4 @@
-"""What looks at data: for what is not finite, for how long it took, for what it is."""
+"""FiniteTensorDictCheck, Timer and Hash."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_observations_are_hashed_at_resets_and_steps(base):
 
 
 class Talks(EnvBase):
-    """Says where it is, and goes where it is told, in words."""
+    """An environment with text observations and actions."""
 
     words = ("north", "south")
 
@@ -309,7 +309,7 @@ def test_a_hash_is_mapped_back_for_the_environment():
     assert following["place_hash"].tolist() == sha(b"south")
     assert env.full_action_spec["action_hash"].shape == (32,)
     td["action_hash"] = Hash.reproducible_hash("west")
-    with pytest.raises(SpecError, match="among the 2 values that were hashed"):
+    with pytest.raises(SpecError, match="not in the repertoire of 2 values"):
         env.step(td)
 
 
@@ -332,12 +332,12 @@ def test_another_function_decides_shape_and_dtype():
     transform = Hash(["text"], ["n"], hash_fn=length, seed=10)
 
     assert transform(TensorDict({"text": NonTensorData("four")}))["n"].tolist() == [14]
-    with pytest.raises(SpecError, match="hash_fn returns a tensor, found int"):
+    with pytest.raises(SpecError, match="hash_fn must return a tensor, found int"):
         Hash(["text"], ["n"], hash_fn=len)(TensorDict({"text": NonTensorData("four")}))
 
 
 def test_keys_that_do_not_fit_are_refused():
-    with pytest.raises(SpecError, match="in_keys and out_keys have the same length"):
+    with pytest.raises(SpecError, match="in_keys and out_keys must have the same length"):
         Hash(["a", "b"], ["c"])
     with pytest.raises(SpecError, match=r"has no observation 'text'. It has \['observation'\]"):
         TransformedEnv(DataEnv(VECTOR), Hash(["text"], ["hash"])).reset()

@@ -208,7 +208,7 @@ def test_stored_data_gets_its_names_back():
 def test_a_missing_key_is_named_unless_it_may_be_missing():
     """The error names the key that stored data lacks."""
     rename = RenameTransform(["b"], ["c"])
-    with pytest.raises(KeyError, match=r"no entry 'b' in the data, which has \['a'"):
+    with pytest.raises(KeyError, match=r"no entry 'b'. It has \['a'"):
         rename(TensorDict(a=torch.ones(1)))
 
     rename.set_missing_tolerance(True)
@@ -216,7 +216,7 @@ def test_a_missing_key_is_named_unless_it_may_be_missing():
 
 
 class Roomy(CountingEnv):
-    """With groups that hold nothing, in what it returns and in what it is given."""
+    """An environment with empty groups in its outputs and inputs."""
 
     def __init__(self):
         super().__init__(3)

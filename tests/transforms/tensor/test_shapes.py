@@ -142,10 +142,10 @@ def test_rewards_of_groups_of_agents():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: UnsqueezeTransform(0, in_keys=["x"]), "dim=0 counts from the front.*allow_positive_dim=True"),
-        (lambda: SqueezeTransform(in_keys=["x"]), "dim is a whole number, found None"),
-        (lambda: FlattenObservation(0, -1), "first_dim=0 counts from the front"),
-        (lambda: PermuteTransform((0, 1), in_keys=["x"]), r"such as \(-1, -3, -2\); found \[0, 1\]"),
+        (lambda: UnsqueezeTransform(0, in_keys=["x"]), "dim=0 is not negative.*allow_positive_dim=True"),
+        (lambda: SqueezeTransform(in_keys=["x"]), "dim must be a whole number, found None"),
+        (lambda: FlattenObservation(0, -1), "first_dim=0 is not negative"),
+        (lambda: PermuteTransform((0, 1), in_keys=["x"]), r"like \(-1, -3, -2\); found \[0, 1\]"),
         (lambda: PermuteTransform((-1, -1), in_keys=["x"]), r"found \[-1, -1\]"),
         (lambda: UnsqueezeTransform(-1), "expected keys, found none. Pass in_keys"),
     ],
@@ -158,11 +158,11 @@ def test_arguments_that_mean_nothing_are_refused(make, said):
 @pytest.mark.parametrize(
     ("transform", "said"),
     [
-        (UnsqueezeTransform(-4, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); give one from -3"),
-        (SqueezeTransform(-3, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); give one from -2"),
+        (UnsqueezeTransform(-4, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); pass a dim from -3"),
+        (SqueezeTransform(-3, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); pass a dim from -2"),
         (PermuteTransform((-1, -3, -2), in_keys=["x"]), "has fewer than the 3 dimensions"),
-        (FlattenObservation(-1, -2, in_keys=["x"]), "are no range of the dimensions"),
-        (FlattenObservation(-3, -1, in_keys=["x"]), "are no range of the dimensions"),
+        (FlattenObservation(-1, -2, in_keys=["x"]), "are not a valid range"),
+        (FlattenObservation(-3, -1, in_keys=["x"]), "are not a valid range"),
         (SqueezeTransform(-1, in_keys_inv=["action"]), "does not have size 1, so the caller cannot leave it out"),
         (FlattenObservation(-2, -1), "has no entry 'pixels'"),
     ],

@@ -95,8 +95,8 @@ def test_states_stay_for_the_next_step():
     ("arguments", "said"),
     [
         ({"in_keys": ["a", "pixels"]}, r"shapes \[\(3,\), \(2, 2\)\] cannot be concatenated along dim=-1"),
-        ({"in_keys": ["a", "speed"]}, r"'speed' is no observation of the environment, which has"),
-        ({"in_keys": ["a", "reward"]}, r"'reward' is no observation"),
+        ({"in_keys": ["a", "speed"]}, r"no observation 'speed'. It has"),
+        ({"in_keys": ["a", "reward"]}, r"no observation 'reward'"),
         ({"in_keys": ["a"], "dim": -2}, "cannot be concatenated along dim=-2"),
     ],
 )
@@ -108,9 +108,9 @@ def test_entries_that_do_not_fit_are_refused(arguments, said):
 def test_arguments_that_mean_nothing_are_refused():
     with pytest.raises(SpecError, match="dim must be -1; found -2"):
         CatTensors(dim=-2)
-    with pytest.raises(SpecError, match="out_key is a name"):
+    with pytest.raises(SpecError, match="out_key must be a name"):
         CatTensors(["a"], out_key=["b"])
-    with pytest.raises(SpecError, match="give in_keys for data"):
+    with pytest.raises(SpecError, match="pass in_keys for data"):
         CatTensors()(TensorDict({"a": torch.zeros(1)}))
     with pytest.raises(SpecError, match="no vector to read"):
         TransformedEnv(DataEnv({"pixels": Unbounded((2, 2))}), CatTensors()).reset()
@@ -151,7 +151,7 @@ def test_bounds_are_stacked_and_rewards_too(base):
 
 
 class Apart(EnvBase):
-    """Two agents with keys of their own, that end together."""
+    """Two agents with separate keys that end together."""
 
     def __init__(self):
         super().__init__()
@@ -204,8 +204,8 @@ def test_agents_with_keys_of_their_own_become_a_group(batch):
     ("arguments", "said"),
     [
         ({"in_keys": ["a"], "out_key": "a"}, "out_key='a' is one of in_keys"),
-        ({"in_keys": ["a"], "out_key": "x", "dim": 0}, "dim=0 counts from the front"),
-        ({"in_keys": ["a"], "out_key": "x", "in_key_inv": "x"}, "go together, found 'x' and None"),
+        ({"in_keys": ["a"], "out_key": "x", "dim": 0}, "dim=0 is not negative"),
+        ({"in_keys": ["a"], "out_key": "x", "in_key_inv": "x"}, "together, found 'x' and None"),
         ({"in_keys": [], "out_key": "x"}, "in_keys is empty"),
     ],
 )
@@ -218,7 +218,7 @@ def test_stacks_that_mean_nothing_are_refused(arguments, said):
     ("stack", "said"),
     [
         (Stack(["a", "b"], "x"), r"have the shapes \[\(3,\), \(2,\)\]"),
-        (Stack(["a", "speed"], "x"), r"'speed' is missing, but \['a'\] exist"),
+        (Stack(["a", "speed"], "x"), r"lacks 'speed', but has \['a'\]"),
         (Stack(["speed", "time"], "x"), r"the environment has none of \['speed', 'time'\]"),
         (Stack(["a", "a"], "x", dim=-4), "dim=-4 is out of range"),
     ],
@@ -246,7 +246,7 @@ def test_the_end_of_all_is_repeated_for_each_agent():
 def test_a_done_entry_keeps_the_shape_of_its_level():
     base = MultiAgentCountingEnv(2, group_done=False, action="continuous")
 
-    with pytest.raises(SpecError, match=r"have one shape\. .* out_key=\('agents', 'each_done'\)"):
+    with pytest.raises(SpecError, match=r"have the same shape\. .* out_key=\('agents', 'each_done'\)"):
         TransformedEnv(base, ExpandAs("done", ("agents", "reward"))).reset()
 
 

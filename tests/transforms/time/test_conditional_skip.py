@@ -88,7 +88,7 @@ def test_a_row_that_is_skipped_is_skipped_by_step_at_too():
 
 
 def test_a_condition_says_which_rows():
-    with pytest.raises(SpecError, match="cond is a function"):
+    with pytest.raises(SpecError, match="cond must be a function"):
         ConditionalSkip(True)
     env = TransformedEnv(CountingEnv(9, batch_size=(2,)), ConditionalSkip(lambda td: torch.ones(3, dtype=torch.bool)))
     with pytest.raises(SpecError, match=r"a bool tensor of shape \(2,\); found torch.bool of shape \(3,\)"):

@@ -1,4 +1,4 @@
-"""The transforms of steppe-time against the kit that certifies those of plugins."""
+"""The transforms of steppe-time pass the conformance kit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts, begins, prolongs and ends episodes."""
+"""Transforms that count, begin, prolong and end episodes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_number_of_actions_may_be_the_same_each_time():
 
 
 def test_an_episode_that_ends_in_noop_actions_is_reset():
-    """An episode that ends in the random actions begins anew, but not forever."""
+    """An episode that ends in the random actions is restarted, but not forever."""
 
     class Short(CountingEnv):
         def _reset(self, tensordict=None, **kwargs):
@@ -160,7 +160,7 @@ def test_a_group_that_ends_on_its_own_has_numbers_of_its_own():
     check_env_specs(env)
 
     assert env.rollout(2)["agents", "traj_count"].shape == (2, 3, 1)
-    with pytest.raises(SpecError, match="beside no done entry"):
+    with pytest.raises(SpecError, match="no done entry beside"):
         TransformedEnv(CountingEnv(4), TrajCounter(("agents", "traj_count"))).reset()
 
 
@@ -302,7 +302,7 @@ def test_noise_of_unknown_size_is_left_to_the_module():
 
 
 class Sums(nn.Module):
-    """A memory that adds up what it sees."""
+    """A transform that keeps the sum of its inputs."""
 
     def forward(self, seen, memory):
         total = memory[:, :1] + seen.cumsum(1)
@@ -334,7 +334,7 @@ def test_burning_in_is_for_stored_data():
     module = TensorDictModule(nn.Linear(1, 1), in_keys=["observation"], out_keys=[("next", "memory")])
     with pytest.raises(NotSupported, match="stored data only"):
         TransformedEnv(CountingEnv(3), BurnInTransform(module, 2)).reset()
-    with pytest.raises(SpecError, match="of more steps, found 2"):
+    with pytest.raises(SpecError, match="with more steps, found 2"):
         BurnInTransform(module, 2)(TensorDict({"observation": torch.zeros(1, 2, 1)}, [1, 2]))
 
 
@@ -344,14 +344,14 @@ def test_burning_in_is_for_stored_data():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: FrameSkipTransform(0), "frame_skip is a whole number >= 1, found 0"),
-        (lambda: NoopResetEnv(-1), "noops is a whole number >= 0, found -1"),
+        (lambda: FrameSkipTransform(0), "frame_skip must be a whole number >= 1, found 0"),
+        (lambda: NoopResetEnv(-1), "noops must be a whole number >= 0, found -1"),
         (lambda: RandomTruncationTransform(5, 4), "found 5 and 4"),
-        (lambda: RandomTruncationTransform(1, 4, 1.5), "prob is from 0 to 1, found 1.5"),
-        (lambda: TerminateTransform(True), "stop is a function of a TensorDict, found bool"),
-        (lambda: gSDENoise(0, 2), "state_dim is a whole number >= 1 or None, found 0"),
+        (lambda: RandomTruncationTransform(1, 4, 1.5), "prob must be from 0 to 1, found 1.5"),
+        (lambda: TerminateTransform(True), "stop must be a function of a TensorDict, found bool"),
+        (lambda: gSDENoise(0, 2), "state_dim must be a whole number >= 1 or None, found 0"),
         (lambda: BurnInTransform(nn.Linear(1, 1), 2), "found Linear. Wrap it"),
-        (lambda: BurnInTransform([], -1), "burn_in is a whole number >= 0"),
+        (lambda: BurnInTransform([], -1), "burn_in must be a whole number >= 0"),
     ],
 )
 def test_bad_arguments_are_refused(make, says):

@@ -26,7 +26,7 @@ GROUPS = Composite({"reward": Unbounded((1,)), ("agents", "reward"): Unbounded((
 
 
 class Recalled(Transform):
-    """Adds what the root of the step held, whoever wrote it."""
+    """A transform that adds an entry of the step's root."""
 
     writes_done = False
 
@@ -58,7 +58,7 @@ class Clipped(Transform):
 
 
 class Shaken(Transform):
-    """An action with noise, drawn anew each time."""
+    """A transform that adds new noise to each action."""
 
     def __init__(self):
         super().__init__(in_keys_inv=["action"])

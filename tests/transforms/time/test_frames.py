@@ -195,10 +195,10 @@ def test_the_largest_of_the_last_observations_of_the_episode(place):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: CatFrames(0, -1), "N is a whole number >= 1, found 0"),
-        (lambda: CatFrames(2, 1), "dim is negative"),
+        (lambda: CatFrames(0, -1), "N must be a whole number >= 1, found 0"),
+        (lambda: CatFrames(2, 1), "dim must be negative"),
         (lambda: CatFrames(2, -1, padding="zeros"), "'same' or 'constant', found 'zeros'"),
-        (lambda: TimeMaxPool(T=0), "T is a whole number >= 1"),
+        (lambda: TimeMaxPool(T=0), "T must be a whole number >= 1"),
         (lambda: TimeMaxPool(["a", "b"], ["c"]), "same length"),
         (lambda: CatFrames(2, -1).make_rb_transform_and_sampler(4), "sampler=SliceSampler"),
     ],

@@ -109,7 +109,7 @@ def test_hidden_images_share_memory_among_environments(chain):
 
 
 class Calls(ImageTransform):
-    """Says how many images it was given at a time."""
+    """A transform that records the number of images of each call."""
 
     calls: list[int] = []
 

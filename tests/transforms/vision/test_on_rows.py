@@ -1,4 +1,4 @@
-"""Images on rows of arrays: what kernels write is what the functions return."""
+"""Kernels of images on rows return the same as the functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the specs of images become: shapes, dtypes and bounds of the data."""
+"""Specs of transformed images: shapes, dtypes and bounds."""
 
 from __future__ import annotations
 

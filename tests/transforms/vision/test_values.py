@@ -1,4 +1,4 @@
-"""What the transforms of images make of an image, held against OpenCV and against values worked out by hand."""
+"""Transformed images, compared with OpenCV and with values computed by hand."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def test_channels_in_front_may_be_as_many_as_there_are(transform, shape):
 def test_channels_in_front_are_not_put_there_twice():
     once = ToTensorImage()(pixels=image(30, 44, 3))
 
-    with pytest.raises(SpecError, match=r"found the shape \(3, 30, 44\). Channels come first already"):
+    with pytest.raises(SpecError, match=r"found the shape \(3, 30, 44\), whose channels are first already"):
         ToTensorImage()(pixels=once)
     assert ToTensorImage(shape_tolerant=True)(pixels=once).shape == (3, 30, 44)
 
 
 def test_shape_tolerant_keeps_images_without_last_channels():
-    """With shape_tolerant, an image without three channels at the end stays as it is."""
+    """With shape_tolerant, an image without three channels at the end is unchanged."""
     tolerant = ToTensorImage(shape_tolerant=True)
 
     assert tolerant(pixels=image(3, 4, 5)).shape == (3, 4, 5)
@@ -217,14 +217,14 @@ def test_center_crop_pads_a_smaller_image_with_zeros():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Resize(0), "w is a number of pixels, 1 or more, found 0"),
-        (lambda: Resize(8, 2.5), "h is a number of pixels, 1 or more, found 2.5"),
-        (lambda: Resize((8, 8, 8)), "both sizes as a pair"),
-        (lambda: Resize(8, interpolation="lanczos"), r"interpolation is one of \['nearest'.*found 'lanczos'"),
-        (lambda: Crop("8"), "w is a number of pixels"),
-        (lambda: Crop(8, top=0.5), "top is a whole number of pixels, found 0.5"),
-        (lambda: ToTensorImage(from_int=True, dtype=torch.int32), "integers are 0 or 1. Leave from_int out"),
-        (lambda: CenterCrop(8, -1), "h is a number of pixels, 1 or more, found -1"),
+        (lambda: Resize(0), "w must be a number of pixels >= 1, found 0"),
+        (lambda: Resize(8, 2.5), "h must be a number of pixels >= 1, found 2.5"),
+        (lambda: Resize((8, 8, 8)), "without h; found"),
+        (lambda: Resize(8, interpolation="lanczos"), r"interpolation must be one of \['nearest'.*found 'lanczos'"),
+        (lambda: Crop("8"), "w must be a number of pixels"),
+        (lambda: Crop(8, top=0.5), "top must be a whole number of pixels, found 0.5"),
+        (lambda: ToTensorImage(from_int=True, dtype=torch.int32), "integers can only be 0 or 1. Leave from_int out"),
+        (lambda: CenterCrop(8, -1), "h must be a number of pixels >= 1, found -1"),
         (lambda: ToTensorImage()(pixels=image(4, 4)), r"takes images \[\*, H, W, C\], found the shape \(4, 4\)"),
         (lambda: GrayScale()(pixels=image(4, 4, 3)), r"found the shape \(4, 4, 3\).*ToTensorImage\(\) before it"),
         (lambda: Resize(4)(pixels=image(4, 5)), r"takes images \[\*, C, H, W\], found the shape \(4, 5\)"),

@@ -1,4 +1,4 @@
-"""Environments that take any batch size get one; others are given another."""
+"""Environments without a fixed batch size get one; others get another one."""
 
 import torch
 from environments import BatchSizeTransform, Bounded, Collector, Composite, EnvBase, TransformedEnv, Unbounded

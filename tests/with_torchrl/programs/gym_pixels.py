@@ -1,4 +1,4 @@
-"""Frames of a gym environment: beside its observation, alone, repeated actions, a batch of workers, added later."""
+"""Frames of a gym environment, with other observations, repeats and batches."""
 
 import gymnasium
 import numpy as np
@@ -28,7 +28,7 @@ def push(observation):
 
 
 def follow_frame(pixels):
-    """Go right where the right half of the frame is darker."""
+    """Move right if the right half of the frame is darker."""
     left, right = pixels[..., :300, :].float().mean((-3, -2, -1)), pixels[..., 300:, :].float().mean((-3, -2, -1))
     return torch.nn.functional.one_hot((right < left).long(), 2)
 

@@ -1,4 +1,4 @@
-"""A pendulum without a state of its own: what it needs is in the data, its parameters too."""
+"""A stateless pendulum: its state and parameters are in the data."""
 
 import math
 

@@ -70,7 +70,7 @@ class InPlace(nn.Module):
 
 
 class ReadsTheFirst:
-    """No module at all."""
+    """A policy that is not a module."""
 
     def __call__(self, tensordict):
         return tensordict.set("action", -0.1 * tensordict["observation"][..., :2])

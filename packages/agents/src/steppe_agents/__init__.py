@@ -1,6 +1,6 @@
-"""Requests for episodes and steps, agents, batchers and fused actors for the collectors of steppe.
+"""Requests, agents, batchers and fused actors for the collectors of steppe.
 
-The names are importable from ``steppe`` too. ``Collector.execute`` starts a request for episodes or steps, in which
+All names can also be imported from ``steppe``. ``Collector.execute`` starts a request for episodes or steps, in which
 each row has an ``agent_info`` and an ``env_info``. ``Collector.get`` fetches the result.
 """
 

@@ -1,4 +1,7 @@
-"""CategoricalActor and NormalActor: policies that draw an action and its log-probability in few operations."""
+"""CategoricalActor and NormalActor: policies with fast sampling.
+
+They draw an action and its log-probability in few operations.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ _Keys = Sequence[NestedKey] | None
 
 
 class _FusedActor(ProbabilisticTensorDictSequential):
-    """A network followed by a sample from the distribution whose parameters it computes."""
+    """A network, followed by a sample from the distribution that it computes."""
 
     _parameters_of: ClassVar[list[str]]
     _continuous: ClassVar[bool]
     _choice_form: str | None = None
-    """The ``Spec.choice_form`` of the actions that the actor writes; None for continuous ones."""
+    """The ``Spec.choice_form`` of the actions that the actor writes; None for continuous actions."""
 
     def __init__(
         self,
@@ -72,14 +75,16 @@ class _FusedActor(ProbabilisticTensorDictSequential):
         return module
 
     def check_env(self, env: EnvBase) -> None:
-        """Raise an error if the environment takes actions of another kind; rollouts and collectors call this first.
+        """Raise an error if the environment takes actions of another kind.
+
+        Rollouts and collectors call this first.
 
         Args:
             env: the environment that will take the actions.
 
         Raises:
-            ActionError: the action is continuous where this actor is discrete, or the other way round; or it is
-                encoded in another way (one-hot or not).
+            ActionError: this actor is discrete and the action continuous, or vice versa; or the action has another
+                encoding (one-hot or not).
         """
         key = self.action_key
         spec = env.full_action_spec.get(key, None)
@@ -90,7 +95,7 @@ class _FusedActor(ProbabilisticTensorDictSequential):
         if continuous is not self._continuous:
             kinds = {True: "continuous", False: "discrete"}
             raise ActionError(
-                f"{type(self).__name__} draws {kinds[self._continuous]} actions, and the action {key!r} of "
+                f"{type(self).__name__} draws {kinds[self._continuous]} actions, but the action {key!r} of "
                 f"{type(env).__name__} is {kinds[continuous]}: {spec}. {_fitting(spec, continuous)}"
             )
         written = self._choice_form
@@ -98,7 +103,7 @@ class _FusedActor(ProbabilisticTensorDictSequential):
             one_hot = written == "one_hot"
             raise ActionError(
                 f"{type(self).__name__} with one_hot={one_hot} writes actions of "
-                f"{'OneHot' if one_hot else 'Categorical'}, and the action {key!r} of {type(env).__name__} is {spec}. "
+                f"{'OneHot' if one_hot else 'Categorical'}, but the action {key!r} of {type(env).__name__} is {spec}. "
                 f"{_fitting(spec, continuous)}"
             )
 
@@ -113,14 +118,15 @@ def _fitting(spec: Spec, continuous: bool) -> str:
         arguments = "module" if one_hot else "module, one_hot=False"
         where = "" if one_hot or not spec.shape else f" for each of {tuple(spec.shape)}"
         return f"CategoricalActor({arguments}) draws such actions; its module returns {spec.space.n} logits{where}."
-    return "No actor of steppe draws such actions: make one of a ProbabilisticTensorDictSequential."
+    return "No actor of steppe draws such actions: use a ProbabilisticTensorDictSequential."
 
 
 class CategoricalActor(_FusedActor):
-    """A policy for discrete actions that samples faster than one made of ``torch.distributions``.
+    """A policy for discrete actions with fast sampling.
 
-    It is a ``ProbabilisticTensorDictSequential``, so losses can call ``get_dist`` and ``log_prob``. Random samples
-    without gradients are from the same distribution as those of torch, with other random numbers.
+    It is faster than a policy made of ``torch.distributions``. It is a ``ProbabilisticTensorDictSequential``, so losses
+    can call ``get_dist`` and ``log_prob``. Random samples without gradients are from the same distribution as those of
+    torch, with other random numbers.
 
     Args:
         module: a TensorDictModule that writes the logits; or a function of observations that returns them ``[*B, n]``.
@@ -176,7 +182,9 @@ def _one_hot(scored: bool, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 
 class NormalActor(_FusedActor):
-    """A policy for continuous actions from independent normal distributions; see :class:`CategoricalActor`.
+    """A policy for continuous actions from independent normal distributions.
+
+    See :class:`CategoricalActor`.
 
     Args:
         module: a TensorDictModule that writes means and standard deviations; or a function of observations that returns
@@ -212,7 +220,7 @@ class NormalActor(_FusedActor):
 
 
 class _LocAndScale(NormalParamExtractor):
-    """Converts ``[*B, 2 * k]`` numbers to means and standard deviations ``[*B, k]``."""
+    """Convert ``[*B, 2 * k]`` numbers to means and standard deviations ``[*B, k]``."""
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         n = tensors[0].shape[-1]
@@ -234,5 +242,5 @@ class _Normal(distributions.Independent):  # type: ignore[type-arg]
 
     @property
     def deterministic_sample(self) -> torch.Tensor:
-        """The mean."""
+        """The mean of the distribution."""
         return self.mean

@@ -1,4 +1,4 @@
-"""Agent: base class of policies that take an info for each row, or keep a recurrent state for it."""
+"""Agent: base class of policies with an info or a recurrent state for each row."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["Agent"]
 
 
 class Agent(TensorDictModuleBase):
-    """A policy with an info and a recurrent state for each row, in requests and in batches.
+    """Base class of policies with an info and a recurrent state for each row.
 
-    An ordinary policy does not need this class, and any class with the same attributes can take its place.
+    Requests and batches call it. Policies without an info or a recurrent state do not need this class. Any class with
+    the same attributes can be used instead.
 
     ``forward`` is called with the data of the active rows ``[k]``: observations, ``("agent_info", ...)``,
     ``("agent_state", ...)`` and ``"is_init"``. It writes the action, any other entries to store, and the next state at

@@ -1,4 +1,4 @@
-"""The infos of agents and environments: converted to TensorDicts, completed by defaults, validated against specs."""
+"""Infos of agents and environments: conversion, defaults, validation."""
 
 from __future__ import annotations
 
@@ -18,34 +18,36 @@ __all__ = ["Infos", "agent_infos", "as_infos", "check_infos", "default_infos"]
 Infos: TypeAlias = TensorDictBase | Mapping[str, object]
 
 
-def agent_infos(declarations: AgentDeclarations, infos: Infos | None, subject: str) -> TensorDict | None:
-    """Return the ``agent_info`` of a request, or the default of the agent; None if the agent takes none.
+def agent_infos(declarations: AgentDeclarations, infos: Infos | None, label: str) -> TensorDict | None:
+    """Return the ``agent_info`` of a request, or the default of the agent.
+
+    Returns None if the agent takes none.
 
     Args:
-        declarations: of the agent.
+        declarations: the declarations of the agent.
         infos: the argument ``agent_info``.
-        subject: the subject of the error text, such as ``"The request"``.
+        label: beginning of the error text, such as ``"The request"``.
 
     Raises:
         InfoError: an entry is missing or unknown.
         SpecError: an entry has another shape or dtype.
     """
     if infos is None:
-        return default_infos(declarations, subject)
+        return default_infos(declarations, label)
     rows = as_infos(infos)
     if declarations.info_spec is not None:
         check_infos("agent_info", rows, declarations.info_spec, f"the agent_info_spec of {declarations.policy_name}")
     return rows
 
 
-def default_infos(declarations: AgentDeclarations, subject: str) -> TensorDict | None:
+def default_infos(declarations: AgentDeclarations, label: str) -> TensorDict | None:
     """Return the default info of the agent; None if it takes no info.
 
     The default is one row for all if its values have the shapes of ``agent_info_spec``, otherwise several rows.
 
     Args:
-        declarations: of the agent.
-        subject: the subject of the error text, such as ``"The request"``.
+        declarations: the declarations of the agent.
+        label: beginning of the error text, such as ``"The request"``.
 
     Raises:
         InfoError: the agent takes an info and has no default.
@@ -54,7 +56,7 @@ def default_infos(declarations: AgentDeclarations, subject: str) -> TensorDict |
     if default is None:
         if spec is not None and not spec.is_empty():
             raise InfoError(
-                f"{subject} needs agent_info with {sorted(map(str, spec.keys()))}, found none, and "
+                f"{label} needs agent_info with {sorted(map(str, spec.keys()))}, found none, and "
                 f"{declarations.policy_name} has no agent_info_default."
             )
         return None
@@ -67,7 +69,9 @@ def default_infos(declarations: AgentDeclarations, subject: str) -> TensorDict |
 
 
 def as_infos(infos: Infos) -> TensorDict:
-    """Convert infos to a TensorDict ``[rows]``; the first dimension of a dict's values counts the rows.
+    """Convert infos to a TensorDict ``[rows]``.
+
+    The first dimension of a dict's values counts the rows.
 
     Raises:
         SpecError: the values of a dict have different numbers of rows.

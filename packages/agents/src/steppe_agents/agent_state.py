@@ -1,4 +1,4 @@
-"""AgentState: the recurrent state that a policy declares, from the first step of an episode to its last."""
+"""AgentState: the recurrent state that a policy declares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = ["AgentState"]
 
 
 class AgentState:
-    """The recurrent state of a policy, which may be a ``steppe.Agent`` or any class with ``agent_state_spec``.
+    """The recurrent state of a policy.
+
+    The policy may be a ``steppe.Agent``, or any class with ``agent_state_spec``.
 
     Args:
         policy: the policy; None for random actions, which have no state.
@@ -48,7 +50,9 @@ class AgentState:
         root.set("agent_state", state.select(*self.keys))
 
     def next_state(self, acted: TensorDictBase) -> TensorDictBase | None:
-        """Return the next state from the data that the policy wrote; None if it declares no state.
+        """Return the next state from the data that the policy wrote.
+
+        Returns None if it declares no state.
 
         Raises:
             PolicyError: the policy did not write its next state.
@@ -60,7 +64,7 @@ class AgentState:
         missing = [key for key in self.keys if state is None or state.get(key, None) is None]
         if missing or state is None:
             raise PolicyError(
-                f"{type(self.policy).__name__} declares the state {self.keys}, and has not written "
+                f"{type(self.policy).__name__} declares the state {self.keys}, but has not written "
                 f"{[('next', 'agent_state', key) for key in missing]}."
             )
         next_state: TensorDictBase = state.select(*self.keys)

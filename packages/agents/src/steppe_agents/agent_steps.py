@@ -1,4 +1,7 @@
-"""AgentSteps: steps of a policy that takes infos or keeps a recurrent state, in the batches of a collector."""
+"""AgentSteps: steps of an agent in the batches of a collector.
+
+An agent takes infos or keeps a recurrent state.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ __all__ = ["AgentSteps"]
 
 
 class AgentSteps:
-    """Calls an agent in batches with the same entries as in requests.
+    """Call an agent in batches with the same entries as in requests.
 
     These are ``("agent_info", ...)``, the agent's default in all rows; ``("agent_state", ...)``, which continues from
     step to step and is initialized at the first step of an episode; and ``"is_init"``. The agent is called with rows
-    ``[k]``, whatever the batch size of the environment.
+    ``[k]``, for any batch size of the environment.
 
     Args:
         env: one environment, or a batch.
@@ -54,7 +57,7 @@ class AgentSteps:
                 infos = default_infos(self._declarations, "Iterating")
             except InfoError as error:
                 raise InfoError(
-                    f"{error} Give it one, or ask for rows: execute(agent_info=..., n_episodes= or n_steps=)."
+                    f"{error} Add a default, or request rows: execute(agent_info=..., n_episodes= or n_steps=)."
                 ) from None
             if infos is not None:
                 infos = infos.reshape(-1)[:1].expand(self._env.numel()).clone().reshape(self._env.batch_size)
@@ -71,7 +74,10 @@ class AgentSteps:
         return self._add_entries(root.copy(), begins, None)
 
     def _add_entries(self, root: TensorDictBase, begins: torch.Tensor, state: TensorDictBase | None) -> TensorDictBase:
-        """Write infos, ``is_init`` and the state into a root; rows that begin get an initial state."""
+        """Write infos, ``is_init`` and the state into a root.
+
+        Rows that begin get an initial state.
+        """
         if self.infos is not None:
             root.set("agent_info", self.infos)
         if self._adds_init:
@@ -100,11 +106,11 @@ class AgentSteps:
 
         Args:
             act: the agent, or random actions.
-            root: from ``begin``, or the next root of the step before.
-            random: ``act`` is random actions: the state of the agent stays the same.
+            root: the result of ``begin``, or the next root that the last step returned.
+            random: whether ``act`` takes random actions, which keep the agent's state unchanged.
 
         Returns:
-            The data of the step, and the root of the next.
+            The data of the step, and the root of the next step.
         """
         state = before = root.get("agent_state", None)
         init = root.get("is_init")
@@ -118,7 +124,7 @@ class AgentSteps:
             frame.set("is_init", init)
         if self._stores_state:
             frame.set("agent_state", before)
-            # The state that the step led to. The next root has an initial state instead if the episode ended.
+            # The agent's state after the step. If the episode ended, the next root has an initial state instead.
             frame.set(("next", "agent_state"), state)
         return frame, self._add_entries(following.copy(), ended, state)
 
@@ -128,7 +134,7 @@ class AgentSteps:
         return acted.reshape(root.batch_size) if isinstance(acted, TensorDictBase) else acted
 
     def _without_agent_entries(self, root: TensorDictBase) -> TensorDictBase:
-        """The data of a step as the environment takes it."""
+        """Return the data of a step without the entries that only the agent reads."""
         td = root.exclude(*self._agent_keys, ("next", "agent_state"))
         following = td.get("next", None)
         return td.exclude("next") if following is not None and following.is_empty() else td

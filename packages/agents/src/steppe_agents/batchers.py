@@ -1,4 +1,4 @@
-"""The batchers of rlstructures, as collectors whose requests have preset arguments."""
+"""The batchers of rlstructures: collectors with preset arguments of requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Batcher", "EpisodeBatcher", "MonoThreadEpisodeBatcher"]
 
 
 class _Batching:
-    """The methods that all batchers have."""
+    """Base class with the methods of all batchers."""
 
     _collector: Collector
 
@@ -63,14 +63,14 @@ class _Batching:
 
 
 class MonoThreadEpisodeBatcher(_Batching):
-    """Collects whole episodes in this process, one for each environment.
+    """Collect whole episodes in this process, one for each environment.
 
     Args:
         create_agent: makes the agent: a policy, such as an :class:`~steppe.Agent`.
         agent_args: keyword arguments for ``create_agent``.
         create_env: makes the environment, or a batch of environments such as ``SerialEnv(4, ...)``.
         env_args: keyword arguments for ``create_env``.
-        seed: of the environments.
+        seed: seed of the environments.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class MonoThreadEpisodeBatcher(_Batching):
         """Request one episode of each environment; ``get`` collects them.
 
         Args:
-            agent_info, env_info: infos with a row for each episode, whose number may differ from that of environments.
+            agent_info, env_info: infos with a row for each episode. The number of episodes may differ from that of
+                environments.
         """
         n_episodes = self.n_envs if agent_info is None and env_info is None else None
         job: Job | None = self._collector.execute(n_episodes, agent_info=agent_info, env_info=env_info)
@@ -115,9 +116,11 @@ class _OverWorkers(_Batching):
         name = type(self).__name__
         for argument, value in {"n_timesteps": n_timesteps, "n_slots": n_slots, "n_threads": n_threads}.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SpecError(f"{name}: {argument} is a whole number >= 1, found {value!r}.")
+                raise SpecError(f"{name}: {argument} must be a whole number >= 1, found {value!r}.")
         if isinstance(seeds, Sequence) and len(seeds) != n_threads:
-            raise SpecError(f"{name}: seeds lists {len(seeds)} numbers for n_threads={n_threads}.")
+            raise SpecError(
+                f"{name}: seeds has {len(seeds)} numbers for n_threads={n_threads}. Pass one seed for each thread."
+            )
         self.n_timesteps, self.n_slots, self.n_threads = n_timesteps, n_slots, n_threads
         self._collector = MultiSyncDataCollector(
             [partial(create_env, **(env_args or {}))] * n_threads,
@@ -129,15 +132,15 @@ class _OverWorkers(_Batching):
 
 
 class EpisodeBatcher(_OverWorkers):
-    """Collects any number of whole episodes in worker processes.
+    """Collect any number of whole episodes in worker processes.
 
     Args:
         create_agent, agent_args, create_env, env_args: see :class:`MonoThreadEpisodeBatcher`; called in each worker.
         n_timesteps: number of steps in a slot of shared memory, through which workers return data. An episode may use
             several slots. To limit its length, use ``TransformedEnv(env, StepCounter(max_steps))``.
-        n_slots: number of slots, at least that of environments.
+        n_slots: number of slots, at least the number of environments.
         n_threads: number of worker processes.
-        seeds: a seed for each worker, or the first of a chain of seeds.
+        seeds: a seed for each worker, or the seed from which the seeds of workers are derived.
     """
 
     def execute(
@@ -159,7 +162,9 @@ class EpisodeBatcher(_OverWorkers):
 
 
 class Batcher(_OverWorkers):
-    """Collects the next steps of the environments whose episodes have not ended, in worker processes.
+    """Collect the next steps of environments whose episodes have not ended.
+
+    The environments run in worker processes.
 
     Args:
         create_agent, agent_args, create_env, env_args, n_slots, n_threads, seeds: see :class:`EpisodeBatcher`.
@@ -180,7 +185,7 @@ class Batcher(_OverWorkers):
         If all episodes have ended, this method and ``get`` return None.
 
         Args:
-            agent_info: the info of the agents from now on, with a row for each environment.
+            agent_info: the new info of the agents, with a row for each environment.
         """
         job: Job | None = self._collector.execute(n_steps=self.n_timesteps, agent_info=agent_info)
         return job

@@ -1,4 +1,7 @@
-"""FrameStore: the steps of running rows, for requests whose data stays in this process or travels in messages."""
+"""FrameStore: the steps of running rows.
+
+It is used if the data of a request stays in this process or travels in messages.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ class RunningRow:
     """A row of a request that a lane runs.
 
     Attributes:
-        place: index in the part of the request that this process runs.
+        place: index in the segment that this process runs.
         number: index in the whole request; in a slice, the number of the lane.
         lane: number of the lane, counted over all workers.
-        own_lane: number of the lane in this process.
+        local_lane: number of the lane in this process.
         episode: number of the first episode of the row.
         length: number of steps so far.
         state: state of the agent at the first step, or None.
@@ -35,7 +38,7 @@ class RunningRow:
     place: int
     number: int
     lane: int
-    own_lane: int
+    local_lane: int
     episode: int
     length: int = 0
     state: TensorDictBase | None = None
@@ -45,7 +48,7 @@ class RunningRow:
 
 
 class FrameStore:
-    """Stores the steps of rows until their rows have ended and are taken."""
+    """Store the steps of rows until their rows have ended and are taken."""
 
     def __init__(self) -> None:
         self._frames: list[TensorDictBase] = []

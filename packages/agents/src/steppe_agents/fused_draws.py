@@ -1,6 +1,7 @@
-"""FusedSampling: a module that samples an action and its log-probability in few operations.
+"""FusedSampling: a module that samples actions in few operations.
 
-The samples follow the same distributions as those of torch's classes, and use other random numbers.
+It also returns their log-probability. The samples follow the same distributions as those of torch's classes, and use
+other random numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _HALF_LOG = math.log(math.sqrt(2 * math.pi))
 
 
 def categorical(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    """Draw categories ``[*B]`` int64 of ``logits`` ``[*B, n]``; the log-probability is ``[*B]``."""
+    """Draw categories ``[*B]`` int64 of ``logits`` ``[*B, n]``.
+
+    The log-probability is ``[*B]``.
+    """
     log_probs = logits.log_softmax(-1)
     # The argmin of n exponential variables is a sample from their rates; here as the argmax of the logarithms.
     index = (log_probs - torch.empty_like(log_probs).exponential_().log_()).argmax(-1, keepdim=True)
@@ -34,7 +38,10 @@ def categorical(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None]
 
 
 def one_hot(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    """Draw one-hot categories ``[*B, n]`` of the dtype of ``logits`` ``[*B, n]``; the log-probability is ``[*B]``."""
+    """Draw one-hot categories ``[*B, n]`` of the dtype of ``logits`` ``[*B, n]``.
+
+    The log-probability is ``[*B]``.
+    """
     draw = categorical(scored, logits)
     if draw is None:
         return None
@@ -43,7 +50,10 @@ def one_hot(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | N
 
 
 def normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    """Draw vectors ``[*B, k]`` of independent normal numbers; the log-probability is ``[*B]``."""
+    """Draw vectors ``[*B, k]`` of independent normal numbers.
+
+    The log-probability is ``[*B]``.
+    """
     noise = torch.randn_like(loc)
     log_scale = scale.log()
     log_prob = noise.square().mul_(-0.5).sub_(log_scale).sum(-1).sub_(loc.shape[-1] * _HALF_LOG)
@@ -53,7 +63,7 @@ def normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, _Tensor
 
 
 class FusedSampling(ProbabilisticTensorDictModule):
-    """A probabilistic module that draws random samples with a function of its own.
+    """A probabilistic module that draws random samples with a custom function.
 
     Everything else (modes, losses, samples with gradients) uses the distribution class. Collectors call ``fused_draw``
     directly while they act.

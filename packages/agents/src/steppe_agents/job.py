@@ -68,7 +68,7 @@ class Job:
         return self._advance(0)
 
     def progress(self) -> tuple[int, int]:
-        """Return the number of rows that have ended, and the number of all rows, without waiting."""
+        """Return the numbers of ended rows and of all rows, without waiting."""
         self._advance(0)
         return self._ended_rows(), self.total
 
@@ -105,7 +105,10 @@ class Job:
 
     @exclusive("a job")
     def partial(self) -> Trajectories | None:
-        """Return the rows that have ended since the last call, or None; ``row`` has their indices in the request."""
+        """Return the rows that have ended since the last call, or None.
+
+        ``row`` has their indices in the request.
+        """
         if not self._cancelled:
             self._advance(0)
         if not self._parts:

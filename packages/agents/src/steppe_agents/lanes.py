@@ -29,7 +29,9 @@ __all__ = ["Lanes"]
 
 
 class Lanes:
-    """Runs the rows of a segment. A lane whose row has ended takes the next row; idle lanes are not stepped.
+    """Run the rows of a segment.
+
+    A lane whose row has ended takes the next row; idle lanes are not stepped.
 
     Args:
         env: one environment, or a batch of one dimension.
@@ -38,9 +40,9 @@ class Lanes:
         max_steps: truncate a row after this many steps.
         auto_reset: in a slice, begin a new episode in the same row at the end of an episode; False ends the row.
         store_agent_state: store the agent's state of the ``"first"`` step of a row, of ``"all"`` steps, or ``"none"``.
-        compact: call the policy with the rows of active lanes. False calls it with the rows of all lanes, of which
+        compact: call the policy with the rows of active lanes. False calls it with the rows of all lanes;
             ``("collector", "mask")`` marks the active ones.
-        name: of the collector, for errors.
+        name: name of the collector, for errors.
         trusted: do not convert errors of the policy's first call to PolicyError.
 
     Attributes:
@@ -63,9 +65,9 @@ class Lanes:
         trusted: bool = False,
     ) -> None:
         if env.batch_dims > 1:
-            raise NotSupported(f"Requests need a batch of one dimension, and this one has {tuple(env.batch_size)}.")
+            raise NotSupported(f"Requests need a batch of one dimension, but this one has {tuple(env.batch_size)}.")
         if store_agent_state not in ("first", "all", "none"):
-            raise SpecError(f"store_agent_state is 'first', 'all' or 'none', found {store_agent_state!r}.")
+            raise SpecError(f"store_agent_state must be 'first', 'all' or 'none', found {store_agent_state!r}.")
         self.env, self.act, self.policy = env, act, policy
         self._agent_state = AgentState(policy)
         self.max_steps, self.auto_reset, self.store_agent_state = max_steps, auto_reset, store_agent_state
@@ -173,7 +175,7 @@ class Lanes:
         return bool(self._finished)
 
     def forget_finished(self) -> None:
-        """Drop the list of ended rows, which a SlotWriter reports itself."""
+        """Drop the list of ended rows, because a SlotWriter reports them."""
         self._finished = []
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ class Lanes:
         td, state = self._acted(root, lanes)
         ended = rows_ended(td.get("next"), self._groups)
         for row in rows:
-            self._steps_of[row.own_lane] += 1
+            self._steps_of[row.local_lane] += 1
         if self.max_steps is not None:
             ended = self._truncate(td, ended)
         return _Step(td, state, ended, self._framed(td, state))
@@ -230,7 +232,7 @@ class Lanes:
             if restarted:
                 again = [lanes[at] for at in restarted]
                 fresh = self._fresh(again, again, self._info_of, self._env_info_of)
-                root = root.copy()  # the step has the same nested TensorDicts, which must not change
+                root = root.copy()  # copied, because the step shares these nested TensorDicts and must not change
                 for key in root.keys(True, True):
                     value = root.get(key).clone()
                     value[_tensor(restarted)] = fresh.get(key)
@@ -299,7 +301,9 @@ class Lanes:
     def _fresh(
         self, lanes: list[int], places: list[int], agent_info: TensorDict | None, env_info: TensorDict | None
     ) -> TensorDictBase:
-        """Begin episodes in some lanes, and return their roots ``[k]`` with infos and state.
+        """Begin episodes in some lanes, and return their roots ``[k]``.
+
+        The roots have infos and state.
 
         Args:
             lanes: the lanes.
@@ -358,7 +362,10 @@ class Lanes:
         return td, state
 
     def _acted_at_random(self, act: RandomActions, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
-        """Return the data of some lanes with random actions. All lanes draw, so that one seed gives one data set."""
+        """Return the data of some lanes with random actions.
+
+        All lanes draw, so that one seed gives one data set.
+        """
         env = self.env
         if act.in_blocks:
             for key, values in act.take(1).items():
@@ -375,10 +382,12 @@ class Lanes:
         return with_written(td, self.act(td))
 
     def _check_next(self, td: TensorDictBase) -> None:
-        """Raise an error if the policy wrote an entry under ``next`` that the next step would not have.
+        """Raise an error if the policy wrote an entry of ``next`` that would be lost.
+
+        The next root has only entries that a reset writes too.
 
         Raises:
-            PolicyError: it wrote such an entry.
+            PolicyError: the policy wrote such an entry.
         """
         following = td.get("next", None)
         if following is None:
@@ -387,22 +396,25 @@ class Lanes:
         lost = [key for key in following.keys(True, True) if key not in known and key[0] != "agent_state"]
         if lost:
             raise PolicyError(
-                f"The policy writes {below_next(lost[0])!r}, which is there at its next step only if it is there at a "
-                "reset too: append a TensorDictPrimer with it to the environment, or declare agent_state_spec."
+                f"The policy writes {below_next(lost[0])!r}, which the next step reads only if a reset writes it too: "
+                "append a TensorDictPrimer with it to the environment, or declare agent_state_spec."
             )
 
     def _truncate(self, td: TensorDictBase, ended: torch.Tensor) -> torch.Tensor:
-        """Mark rows that have reached ``max_steps`` as truncated; return which rows have ended."""
-        late = _tensor([self._steps_of[row.own_lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended
-        if not bool(late.any()):
+        """Mark rows that have reached ``max_steps`` as truncated.
+
+        Returns which rows have ended.
+        """
+        over_limit = _tensor([self._steps_of[row.local_lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended
+        if not bool(over_limit.any()):
             return ended
         following = td.get("next")
         for group in self._limited:
             for name in ("truncated", "done"):
                 value = following.get(group.key(name)).clone()
-                value[late] = True
+                value[over_limit] = True
                 following.set(group.key(name), value)
-        return ended | late
+        return ended | over_limit
 
     def _root_after(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
         """Return the root of the next step, for rows that continue."""
@@ -422,10 +434,12 @@ class Lanes:
     # -- results --------------------------------------------------------------------------------------------------
 
     def take(self, version: int = 0) -> Trajectories | None:
-        """Return the rows that have ended since the last call, sorted; None if no row has ended.
+        """Return the rows that have ended since the last call, sorted.
+
+        Returns None if no row has ended.
 
         Args:
-            version: of the policy.
+            version: version of the policy.
         """
         taken, self._finished = sorted(self._finished, key=lambda each: each[0].place), []
         if not taken:
@@ -434,7 +448,7 @@ class Lanes:
         assert isinstance(self.store, FrameStore)
         steps = self.store.take(rows, self._rows)
         slices = segment.rows is None
-        places = _tensor([row.own_lane if slices else row.place for row in rows])
+        places = _tensor([row.local_lane if slices else row.place for row in rows])
         agent_info = self._info_of if slices else segment.agent_info
         env_info = self._env_info_of if slices else segment.env_info
         states = [row.state for row in rows if row.state is not None]
@@ -457,7 +471,10 @@ class Lanes:
     # -- the data of a step ---------------------------------------------------------------------------------------
 
     def _columns(self, frame: TensorDictBase) -> Columns | None:
-        """Return the layout of a step; None if it may change from step to step, or has entries that are no tensors."""
+        """Return the layout of a step.
+
+        Returns None if it may change from step to step, or has entries that are not tensors.
+        """
         if self.env.has_dynamic_specs or isinstance(frame, LazyStackedTensorDict):
             return None
         row = frame[0]

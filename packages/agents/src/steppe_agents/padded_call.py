@@ -14,7 +14,7 @@ __all__ = ["PaddedCall"]
 
 
 class PaddedCall:
-    """Calls a policy with ``[n]`` rows, for policies whose rows depend on each other.
+    """Call a policy with ``[n]`` rows, for policies whose rows depend on each other.
 
     Idle lanes have the data of their last step. ``("collector", "mask")`` ``[n]`` bool is False for them.
 

@@ -16,19 +16,19 @@ __all__ = ["PolicyBank"]
 
 
 class PolicyBank(TensorDictModuleBase):
-    """A policy that calls, once per step, each of several policies with the rows that select it.
+    """A policy that calls several policies, each with the rows that select it.
 
-    A request selects the policy of each row with ``agent_info={"policy_id": ids}``. Ids ``[A, 1]`` and environment
-    infos ``[1, E]`` run all policies in all environments.
+    Each policy is called once per step. A request selects the policy of each row with ``agent_info={"policy_id":
+    ids}``. Ids ``[A, 1]`` and environment infos ``[1, E]`` run all policies in all environments.
 
     Args:
         policies: policies by number: modules on TensorDicts, agents, or functions of TensorDicts. All must write the
             same entries.
-        key: the entry that has the number of each row.
+        key: the entry with the number of each row's policy.
 
     Raises:
-        InfoError: in a call, if a row selects an unknown number.
-        PolicyError: in a call, if policies write different entries.
+        InfoError: a row of a call selects an unknown number.
+        PolicyError: the policies write different entries in a call.
 
     Examples:
         >>> import torch
@@ -44,12 +44,12 @@ class PolicyBank(TensorDictModuleBase):
     ) -> None:
         super().__init__()
         if not policies:
-            raise PolicyError("A PolicyBank has at least one policy, found none.")
+            raise PolicyError("A PolicyBank needs at least one policy, found none.")
         self.policies: dict[int, Callable[[TensorDictBase], TensorDictBase]] = dict(policies)
         self.key = tuple(key)
         for number, policy in self.policies.items():
             if isinstance(policy, torch.nn.Module):
-                self.add_module(str(number), policy)  # so that its parameters are moved and updated
+                self.add_module(str(number), policy)  # registered, so that its parameters are moved and updated
         infos, states = Composite({}), Composite({})
         for policy in self.policies.values():
             for spec, attribute in ((infos, "agent_info_spec"), (states, "agent_state_spec")):
@@ -63,7 +63,10 @@ class PolicyBank(TensorDictModuleBase):
         self.in_keys, self.out_keys = keys, ["action"]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Call each policy with its rows of ``tensordict`` ``[k]``, and write their output."""
+        """Call each policy with its rows of ``tensordict`` ``[k]``.
+
+        The output of the policies is written into ``tensordict``.
+        """
         outputs: dict[NestedKey, Any] = {}
         written: set[NestedKey] | None = None
         for number, at in self._rows_of(tensordict):
@@ -73,7 +76,7 @@ class PolicyBank(TensorDictModuleBase):
             output = {key: value for key, value in acted.items(True, True) if before.get(key) is not value}
             if written is not None and written != set(output):
                 raise PolicyError(
-                    f"The policies of a PolicyBank write the same entries; policy {number} writes "
+                    f"The policies of a PolicyBank must write the same entries, but policy {number} writes "
                     f"{sorted(map(str, output))}, others {sorted(map(str, written))}."
                 )
             written = set(output)
@@ -86,7 +89,10 @@ class PolicyBank(TensorDictModuleBase):
         return tensordict
 
     def initial_state(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the initial state of each row, from its policy; zeros for policies that declare no state."""
+        """Return the initial state of each row, from its policy.
+
+        It is zero for policies that declare no state.
+        """
         state: TensorDictBase = self.agent_state_spec.expand(
             *tensordict.batch_size, *self.agent_state_spec.shape
         ).zero()
@@ -105,6 +111,6 @@ class PolicyBank(TensorDictModuleBase):
         unknown = [number for number in selected if number not in self.policies]
         if unknown:
             raise InfoError(
-                f"Rows ask for {'.'.join(self.key)} {unknown}, and the PolicyBank has {sorted(self.policies)}."
+                f"Rows select {'.'.join(self.key)} {unknown}, but the PolicyBank has {sorted(self.policies)}."
             )
         return [(number, (numbers == number).nonzero().squeeze(-1).to(CPU)) for number in selected]

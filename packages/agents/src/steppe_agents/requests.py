@@ -34,7 +34,7 @@ _SLOT_LEN = 100
 class Requests:
     """The requests of a collector, which runs one job at a time.
 
-    The collector has these methods too: ``collector.execute`` is ``collector.requests.execute``.
+    The collector has the same methods: ``collector.execute`` is ``collector.requests.execute``.
 
     Args:
         collector: any collector of steppe.
@@ -42,7 +42,7 @@ class Requests:
 
     Attributes:
         in_use: makes other threads raise an error while one thread uses the collector.
-        runner: see above.
+        runner: the argument, or the runner that was made.
         env_info_spec: the info of one environment.
         job: the job that is running, or whose result was not fetched yet.
     """
@@ -57,7 +57,7 @@ class Requests:
         self._running = False
         self._in_slices = False
         self._last: Callable[[], Job | None] | None = None
-        #: A job that workers run although Ctrl-C came before the caller got it.
+        #: A job that workers run, but that Ctrl-C kept from being returned to the caller.
         self._abandoned: Job | None = None
         self._thread = 0
 
@@ -66,7 +66,10 @@ class Requests:
         return Requests(self._collector, self.runner.anew())
 
     def in_worker(self, link: WorkerLink) -> WorkerLanes:
-        """Return the object whose methods the requests of the caller's process call in this worker."""
+        """Return the object that serves the requests of the caller's process.
+
+        This is called in a worker.
+        """
         return WorkerLanes(link)
 
     @property
@@ -84,7 +87,10 @@ class Requests:
         self._running = False
 
     def failed(self) -> None:
-        """Allow the next request and end all lanes; the job calls this when its running rows are lost."""
+        """Allow the next request and end all lanes.
+
+        The job calls this when its running rows are lost.
+        """
         self._running = self._in_slices = False
         self.runner.forget()
 
@@ -94,7 +100,7 @@ class Requests:
             self._abandoned = None
             self.failed()
         if self._running:
-            raise StateError("A job is running: get() its result, or job.cancel() it.")
+            raise StateError("A job is running: call get() for its result, or job.cancel().")
 
     @exclusive("execute")
     def execute(
@@ -112,11 +118,11 @@ class Requests:
         and the environment ``env_info[i]`` at its reset. When the row of a lane has ended, the lane takes the next row.
 
         Args:
-            n_episodes: how many whole episodes, if no info has a row for each.
+            n_episodes: number of whole episodes, if no info has a row for each of them.
             agent_info: a TensorDict ``[*R]``, or a dict of values ``[R, ...]``.
             env_info: likewise. ``[A, 1]`` agents and ``[1, E]`` environments are the table ``[A, E]``.
-            n_steps: instead of episodes, a slice: the next steps of all lanes that are live (all of them after
-                ``reset_lanes``). ``agent_info`` then has a row for each lane, and holds from now on.
+            n_steps: request a slice instead of episodes: the next steps of all live lanes (of all lanes after
+                ``reset_lanes``). ``agent_info`` then has a row for each lane, and stays valid for later slices.
 
         Returns:
             The job; None if no lane is live.
@@ -131,15 +137,15 @@ class Requests:
             return self._slice(n_episodes, agent_info, env_info, n_steps)
         if self._in_slices and self.runner.n_live:
             raise StateError(
-                f"{self.runner.n_live} lanes are in the middle of episodes: finish() runs them to their end, "
-                "drop() forgets them, before episodes are asked for."
+                f"{self.runner.n_live} lanes are in the middle of episodes. Before a request for episodes, call "
+                "finish() to run them to their end, or drop() to discard them."
             )
         agents = agent_infos(self._declarations, agent_info, "The request")
         envs = self._env_infos(env_info)
         shape = _shape(n_episodes, agents if agent_info is not None else None, envs)
         rows = shape.numel()
         if rows < 1:
-            raise SpecError(f"A request has at least one row, found n_episodes={rows}.")
+            raise SpecError(f"A request needs at least one row, found n_episodes={rows}.")
         segment = Segment(list(range(rows)), None, _rows_of(agents, shape), _rows_of(envs, shape))
         self._in_slices = False
         self._last = lambda: self._start(segment, rows, shape)
@@ -149,11 +155,11 @@ class Requests:
         self, n_episodes: int | None, agent_info: Infos | None, env_info: Infos | None, n_steps: int
     ) -> Job | None:
         if n_episodes is not None:
-            raise SpecError("A request is of n_episodes= or of n_steps=, not of both.")
+            raise SpecError("Pass either n_episodes= or n_steps=, found both.")
         if env_info is not None:
-            raise SpecError("env_info is for the beginning of episodes: give it to reset(env_info=...).")
+            raise SpecError("Only resets accept env_info: pass it to reset_lanes(env_info=...).")
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 1:
-            raise SpecError(f"n_steps is a whole number >= 1, found {n_steps!r}.")
+            raise SpecError(f"n_steps must be a whole number >= 1, found {n_steps!r}.")
         if not self._in_slices:
             self.reset_lanes(agent_info=agent_info)
             agent_info = None
@@ -171,7 +177,10 @@ class Requests:
         return self._start(segment, rows, torch.Size([rows]))
 
     def _begin_anew_if_used(self) -> None:
-        """Begin new episodes in all lanes if others have used the environments since the last slice."""
+        """Begin new episodes if others have used the environments.
+
+        This is checked at each slice, for all lanes.
+        """
         if self._in_slices and self.runner.is_broken:
             self.runner.begin_anew()
             warnings.warn(
@@ -194,7 +203,10 @@ class Requests:
         return job
 
     def look(self) -> None:
-        """Receive reports of the running job and raise its error, in the thread that started it."""
+        """Receive reports of the running job, and raise its error.
+
+        This must be called in the thread that started the job.
+        """
         if self._running and self.job is not None and self._thread == threading.get_ident():
             self.job.done()
 
@@ -223,7 +235,9 @@ class Requests:
 
     @exclusive("finish")
     def finish(self) -> Job | None:
-        """Start a slice that ends with the episodes of the lanes that are live. ``get`` fetches it.
+        """Start a slice that ends with the episodes of the lanes that are live.
+
+        ``get`` fetches it.
 
         Returns:
             The job; None if no lane is live.
@@ -250,10 +264,10 @@ class Requests:
         """Start the last request again, with new random numbers.
 
         Raises:
-            StateError: there was no request.
+            StateError: nothing was requested before.
         """
         if self._last is None:
-            raise StateError("There is no request to run again: execute() comes before reexecute().")
+            raise StateError("There is no request to repeat: call execute() before reexecute().")
         return self._last()
 
     @exclusive("get")
@@ -261,12 +275,13 @@ class Requests:
         """Fetch the result of the last request.
 
         Args:
-            blocking: wait for it. False returns None if a row has not ended.
-            timeout: seconds to wait at most; the job goes on after a ``TimeoutError``.
-            partial: return the rows that have ended since the last call, each once, or None; never wait.
+            blocking: wait for the result. False returns None if a row has not ended.
+            timeout: seconds to wait at most. The job continues after a ``TimeoutError``.
+            partial: without waiting, return the rows that have ended since the last call, or None. Each row is returned
+                once.
 
         Returns:
-            Rows in request order; None if there was no job.
+            Rows in the order of the request; None if there is no job.
         """
         job = self.job
         if job is None:
@@ -294,12 +309,12 @@ class Requests:
         return infos
 
     def _of_lanes(self, infos: TensorDict | None, name: str) -> TensorDict | None:
-        """Return infos with a row for each lane, from such infos or from one row for all."""
+        """Return infos with a row for each lane. A single row is expanded to all lanes."""
         if infos is None:
             return None
         n = self.runner.n_lanes
         if infos.batch_size.numel() not in (1, n):
-            raise SpecError(f"{name} has {infos.batch_size.numel()} rows, and there are {n} lanes.")
+            raise SpecError(f"{name} has {infos.batch_size.numel()} rows, but there are {n} lanes.")
         return infos.reshape(-1).expand(n).clone()
 
 
@@ -316,11 +331,13 @@ def _runner_of(collector: Collector) -> Runner:
 
 
 def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> tuple[int, int]:
-    """Return the number of steps of a slot and the number of slots, with defaults for None.
+    """Return the number of steps of a slot, and the number of slots.
+
+    None stands for the default.
 
     Raises:
-        SpecError: an argument is not a whole number, or there are fewer slots than environments, which all write at
-            the same time.
+        SpecError: an argument is not a whole number, or there are fewer slots than environments, all of which need a
+            slot at once.
     """
     sizes = {
         "slot_len": _SLOT_LEN if length is None else length,
@@ -328,40 +345,50 @@ def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> t
     }
     for argument, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, Real) or value % 1 or value < 1:
-            raise SpecError(f"{name}: {argument} is a whole number >= 1, found {value!r}.")
+            raise SpecError(f"{name}: {argument} must be a whole number >= 1, found {value!r}.")
     if sizes["num_slots"] < n_lanes:
         raise SpecError(f"{name}: num_slots={number} is less than the {n_lanes} environments that run at once.")
     return int(sizes["slot_len"]), int(sizes["num_slots"])
 
 
 def spec_of_row(spec: Composite) -> Composite:
-    """Return the spec of one row of a batch; the spec of a single environment is returned unchanged."""
+    """Return the spec of one row of a batch.
+
+    The spec of a single environment is returned unchanged.
+    """
     return spec[0] if len(spec.shape) else spec
 
 
 def _shape(n_episodes: int | None, agents: TensorDict | None, envs: TensorDict | None) -> torch.Size:
-    """Return the batch size of a request: that of its infos, broadcast, or ``[n_episodes]``."""
+    """Return the batch size of a request.
+
+    It is that of the infos, broadcast, or ``[n_episodes]``.
+    """
     infos = {"agent_info": agents, "env_info": envs}
     shapes = {name: rows.batch_size for name, rows in infos.items() if rows is not None}
     if n_episodes is not None and (isinstance(n_episodes, bool) or not isinstance(n_episodes, int)):
-        raise SpecError(f"n_episodes is a whole number >= 1, found {n_episodes!r}.")
+        raise SpecError(f"n_episodes must be a whole number >= 1, found {n_episodes!r}.")
     if n_episodes is not None and n_episodes < 1:
-        raise SpecError(f"A request has at least one row, found n_episodes={n_episodes}.")
+        raise SpecError(f"A request needs at least one row, found n_episodes={n_episodes}.")
     if not shapes:
         if n_episodes is None:
-            raise SpecError("Say how many episodes: n_episodes=, or agent_info= or env_info= with so many rows.")
+            raise SpecError(
+                "The number of episodes is unknown: pass n_episodes=, or agent_info= or env_info= with a row for each "
+                "episode."
+            )
         return torch.Size([n_episodes])
     try:
         shape = torch.broadcast_shapes(*shapes.values())  # type: ignore[no-untyped-call]
     except RuntimeError:
         raise SpecError(
-            f"agent_info has {_counted(shapes['agent_info'])}, env_info has {_counted(shapes['env_info'])}."
+            f"agent_info and env_info do not broadcast: agent_info has {_counted(shapes['agent_info'])}, env_info has "
+            f"{_counted(shapes['env_info'])}."
         ) from None
     if n_episodes is not None and shape.numel() != n_episodes:
         if shape.numel() == 1:
             return torch.Size([n_episodes])
         name = max(shapes, key=lambda each: shapes[each].numel())
-        raise SpecError(f"{name} has {shapes[name].numel()} rows, request has {n_episodes}.")
+        raise SpecError(f"{name} has {shapes[name].numel()} rows, but n_episodes is {n_episodes}.")
     return torch.Size(shape) if shape else torch.Size([1])
 
 

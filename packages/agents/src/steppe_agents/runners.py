@@ -1,4 +1,4 @@
-"""Runner: run the rows of a request, in this process or in workers; LocalRunner does so in this process."""
+"""Runner and LocalRunner: run the rows of a request."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from steppe_agents.trajectories import Trajectories
 
 __all__ = ["LocalRunner", "Runner"]
 
-#: Seconds that each check of a job works on it, in this process.
+#: Seconds for which each check of a job runs it, in this process.
 _TURN = 0.005
 
 
 class Runner:
-    """Runs segments of requests on lanes.
+    """Run segments of requests on lanes.
 
     Attributes:
         n_lanes: the number of lanes.
@@ -45,7 +45,7 @@ class Runner:
 
     @abstractmethod
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        """Begin an episode in each lane; infos have a row for each."""
+        """Begin an episode in each lane. Infos have a row for each lane."""
 
     @property
     def is_broken(self) -> bool:
@@ -80,7 +80,7 @@ class Runner:
 
 
 class LocalRunner(Runner):
-    """Runs lanes in this process while the caller waits for the job or checks it.
+    """Run lanes in this process while the caller waits for the job or checks it.
 
     Args:
         collector: a collector in this process.

@@ -1,4 +1,7 @@
-"""Slots: shared memory through which workers return the data of requests, a part of a row at a time."""
+"""Slots: shared memory through which workers return the data of requests.
+
+A slot holds a part of a row.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _Tensors = dict[Any, torch.Tensor]
 
 
 class Stopped(Exception):
-    """Raised in a worker that waits for a free slot when the caller cancels the request."""
+    """Raised in a waiting worker when the caller cancels the request.
+
+    The worker waits for a free slot.
+    """
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,9 @@ class Columns:
 
 
 class FullSlot(NamedTuple):
-    """A slot that is full, or the last slot of its row: a worker sends this to the caller.
+    """A slot that a worker has filled, or the last slot of its row.
+
+    The worker sends this to the caller.
 
     Attributes:
         slot: number of the slot.
@@ -80,7 +88,7 @@ class Slots:
 
     @property
     def fds(self) -> list[int]:
-        """The descriptors of the memory, for another process."""
+        """The file descriptors of the memory, for another process."""
         return [self.steps.fd, self.heads.fd]
 
     @property
@@ -94,7 +102,7 @@ class Slots:
 
 
 class SlotWriter:
-    """Writes the steps of rows to slots, in a worker.
+    """Write the steps of rows to slots, in a worker.
 
     Args:
         slots: the slots of all workers.
@@ -125,7 +133,7 @@ class SlotWriter:
         """Write a step of some rows ``[k]``.
 
         Raises:
-            SpecError: the step has other entries or shapes than the layout.
+            SpecError: entries or shapes of the step differ from the layout.
             Stopped: the caller cancels the request.
         """
         length = self.slots.length
@@ -161,7 +169,7 @@ class SlotWriter:
         """
         if row.slot is not None:
             self._close(row, ends=True, alive=alive)
-        else:  # its last step filled the slot, which write() has closed
+        else:  # write() has closed the slot, because the last step filled it
             last = max(i for i, full in enumerate(self._full) if full.row == row.number)
             self._full[last] = self._full[last]._replace(ends=True, alive=alive)
 
@@ -171,7 +179,7 @@ class SlotWriter:
         return full
 
     def _close(self, row: RunningRow, *, ends: bool, alive: bool) -> None:
-        """Hand the slot of a row over to the caller."""
+        """Pass the slot of a row to the caller."""
         assert row.slot is not None
         self.slots.full[row.slot] = 1
         self._in_use.discard(row.slot)
@@ -179,7 +187,10 @@ class SlotWriter:
         row.slot = None
 
     def _wait_for_slot(self) -> int:
-        """Return a free slot of this worker, after the caller has read one if all are full."""
+        """Return a free slot of this worker.
+
+        If all slots are full, wait until the caller has read one.
+        """
         while True:
             for slot in self._own:
                 if slot not in self._in_use and not self.slots.full[slot]:
@@ -198,16 +209,16 @@ class SlotWriter:
         problems = [f"{key!r} is missing" for key in expected if key not in actual]
         problems += [f"{key!r} is not declared" for key in actual if key not in expected]
         problems += [
-            f"{key!r} has shape {actual[key]} where specs say {shape}"
+            f"{key!r} has shape {actual[key]} but the specs have {shape}"
             for key, shape in expected.items()
             if key in actual and actual[key] != shape
         ]
         if problems:
-            raise SpecError(f"A step does not hold what environment and policy declare: {'; '.join(problems)}.")
+            raise SpecError(f"A step does not match the specs of environment and policy: {'; '.join(problems)}.")
 
 
 class Assembly:
-    """Assembles rows from slots, in the caller's process.
+    """Assemble rows from slots, in the caller's process.
 
     Args:
         slots: the slots of all workers.
@@ -225,7 +236,7 @@ class Assembly:
 
         Args:
             full: the slots.
-            version: of the policy in the worker.
+            version: version of the policy in the worker.
         """
         slots = self.slots
         for slot in full:
@@ -239,7 +250,10 @@ class Assembly:
                 self._ended.append((slot, version))
 
     def take(self) -> Trajectories | None:
-        """Return the rows that have ended since the last call, sorted; None if no row has ended."""
+        """Return the rows that have ended since the last call, sorted.
+
+        Returns None if no row has ended.
+        """
         taken, self._ended = sorted(self._ended, key=lambda each: each[0].row), []
         if not taken:
             return None

@@ -56,7 +56,7 @@ class Trajectories:
         step = torch.as_tensor(step, device=self.length.device).expand(self.length.shape)
         step = torch.where(step < 0, step + self.length, step)
         if bool(((step < 0) | (step >= self.length)).any()):
-            raise IndexError(f"Rows have {self.length.tolist()} steps, asked for {step.tolist()}.")
+            raise IndexError(f"Rows have {self.length.tolist()} steps, found step={step.tolist()}.")
         flat = self.steps.reshape(-1, self.steps.batch_size[-1])
         rows = torch.arange(len(flat), device=step.device)
         return flat[rows, step.reshape(-1)].reshape(self.length.shape)
@@ -66,7 +66,7 @@ class Trajectories:
         return self.at(-1)
 
     def shorten(self) -> Trajectories:
-        """Return the rows padded to the longest only."""
+        """Return the rows without the steps that are padding in all of them."""
         return self.pad_to(int(self.length.max()))
 
     def pad_to(self, steps: int) -> Trajectories:
@@ -99,11 +99,13 @@ class Trajectories:
         return torch.where(self.mask(), reward, 0).mul(gamma**time).sum(-1)
 
     def as_steps(self, *, info: bool = True, state: bool = False) -> TensorDict:
-        """Return data ``[*R, T]`` for losses and buffers, with the metadata that collectors add to frames.
+        """Return data ``[*R, T]`` for losses and buffers.
+
+        It has the metadata that collectors add to frames.
 
         Args:
             info: include ``agent_info`` and ``env_info``, expanded over time without a copy.
-            state: include the agent's first state, expanded likewise.
+            state: include the agent's first state, expanded in the same way.
         """
         steps = self.steps.copy()
         shape = steps.batch_size
@@ -135,10 +137,13 @@ class Trajectories:
         return joined  # type: ignore[no-any-return]
 
     def split(self, policy: Any = None) -> Trajectories:
-        """Split rows that span several episodes, as slices with ``auto_reset`` do, into one row for each episode.
+        """Split rows that span several episodes into one row for each episode.
 
-        A row is split before each step whose ``is_init`` is True. The first part of a row may be the rest of an
-        episode, and only the last can be alive. The other parts get new ``episode`` numbers, from the largest one on.
+        Slices with ``auto_reset`` have such rows.
+
+        A row is split before each step whose ``is_init`` is True. The first part of a row may be the end of an episode,
+        and only the last part can be alive. All parts except the first get new ``episode`` numbers, starting after the
+        largest one.
 
         Args:
             policy: an agent whose ``initial_state`` computes the state at the first step of a new episode. It is needed

@@ -1,4 +1,4 @@
-"""WorkerLanes: run the lanes of a worker process for the requests of the caller's process."""
+"""WorkerLanes: run the lanes of a worker for requests of the caller's process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _SLOT_LOOK = 0.0005
 
 
 class WorkerLanes:
-    """Runs segments of requests in a worker, and reports the rows that have ended while others run on.
+    """Run segments of requests in a worker.
+
+    Rows that have ended are reported while others run.
 
     Args:
         link: the connection to the caller, and the collector of this worker.
@@ -58,7 +60,10 @@ class WorkerLanes:
         self._lanes().drop()
 
     def first_step(self, segment: Segment, first_lane: int) -> Columns | None:
-        """Begin a segment and take its first step; return the layout of its data, or None if that may change."""
+        """Begin a segment and take its first step.
+
+        Returns the layout of its data, or None if that may change.
+        """
         lanes = self._begin(segment, first_lane)
         with self._link.backend.acting():
             return lanes.prepare()
@@ -110,7 +115,10 @@ class WorkerLanes:
         return lanes
 
     def _report(self, lanes: Lanes) -> tuple[str, object, int] | None:
-        """Return the rows that have ended since the last report, or the slots that are full; None if there are none."""
+        """Return the rows or slots to report; None if there are none.
+
+        These are the rows that have ended since the last report, or the slots that are full.
+        """
         version = self._link.backend.policy_version
         if isinstance(lanes.store, SlotWriter):
             lanes.forget_finished()
@@ -122,5 +130,8 @@ class WorkerLanes:
         self._link.say(("slots", full, self._link.backend.policy_version))
 
     def _pause(self) -> bool:
-        """Wait for the caller to read a slot; return True if the caller cancels the request, or has ended."""
+        """Wait for the caller to read a slot.
+
+        Returns True if the caller cancels the request, or has ended.
+        """
         return self._link.pause(_SLOT_LOOK)

@@ -1,4 +1,4 @@
-"""WorkerRunner: run the rows of a request in worker processes, each with a part of the rows."""
+"""WorkerRunner: run the rows of a request in worker processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["WorkerRunner"]
 
 
 class WorkerRunner(Runner):
-    """Runs lanes in all workers, numbered worker after worker.
+    """Run lanes in all workers, numbered worker after worker.
 
     Args:
         worker_group: the workers.
@@ -88,7 +88,7 @@ class WorkerRunner(Runner):
         self.worker_group.request(messages)
 
     def _first_steps(self, messages: dict[int, tuple[object, ...]]) -> bool:
-        """Let workers take the first step of a request, and allocate the slots for its data.
+        """Order the first step of a request, and allocate the slots for its data.
 
         Slots are allocated if all workers take part and their data has one fixed layout. Otherwise the data of this
         request travels in messages.
@@ -141,7 +141,10 @@ class WorkerRunner(Runner):
                 return False
 
     def _receive(self, worker: int, report: Any) -> None:
-        """Process a report of ``WorkerLanes``: rows, full slots, or the end of the segment with the last report."""
+        """Process a report of ``WorkerLanes``.
+
+        A report contains rows or full slots; the last one ends the segment.
+        """
         if report[0] == "end":
             self._live[worker] = report[2]
             report = report[1]

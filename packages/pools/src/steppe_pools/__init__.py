@@ -1,4 +1,7 @@
-"""Asynchronous pools: environments that step in threads or processes while the caller does something else."""
+"""Asynchronous pools: environments that step at their own pace.
+
+Environments step in threads or processes while the caller does something else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AsyncBackend: the base class of backends that step single environments without waiting for them."""
+"""AsyncBackend: the base class of backends that do not wait for environments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ __all__ = ["AsyncBackend", "late_answer"]
 
 
 def late_answer(row: int, timeout: float | None) -> WorkerTimeout:
-    """Return the error for an environment with a worker of its own that has not answered within ``timeout`` seconds."""
+    """Return the error for an environment that did not answer in time.
+
+    The environment has a separate worker.
+    """
     return WorkerTimeout(
         f"Worker {row}, at work on environment {row}, did not answer within {timeout} s.", worker=row, env=row
     )
 
 
 class AsyncBackend(Backend):
-    """A backend that can also step single environments without waiting for them, one operation of each at a time."""
+    """A backend that can step single environments without waiting for them.
+
+    Each environment runs one operation at a time.
+    """
 
     @abstractmethod
     def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> None:
@@ -27,7 +33,7 @@ class AsyncBackend(Backend):
 
     @abstractmethod
     def collect(self) -> dict[int, Any]:
-        """Return the results of the operations that have ended since the last call, by row.
+        """Return the results of operations since the last call, by row.
 
         A result is ``next`` and the following root, or None if they are in storage.
 

@@ -1,4 +1,7 @@
-"""AsyncEnvPool: environments that step independently, in threads or processes; results are received later."""
+"""AsyncEnvPool: environments that step independently, in threads or processes.
+
+Results are received later.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ __all__ = ["AsyncEnvPool", "ProcessorAsyncEnvPool", "ThreadingAsyncEnvPool"]
 
 
 class AsyncEnvPool(BatchedEnv):
-    """Environments that step while the caller does something else: send calls, and receive results as they end.
+    """Environments that step while the caller does something else.
 
-    ``AsyncEnvPool(..., backend="threading")`` makes a :class:`ThreadingAsyncEnvPool`, ``backend="multiprocessing"`` a
-    :class:`ProcessorAsyncEnvPool`. Each environment has a thread or process of its own, made at the first use (or by
-    ``start``)::
+    Send calls to environments, and receive their results when they end. ``AsyncEnvPool(..., backend="threading")``
+    makes a :class:`ThreadingAsyncEnvPool`, ``backend="multiprocessing"`` a :class:`ProcessorAsyncEnvPool`. Each
+    environment has a separate thread or process, which starts at the first use (or by ``start``)::
 
         pool = AsyncEnvPool(["gym:Pendulum-v1"] * 8, backend="multiprocessing")
         pool.async_reset_send()
@@ -38,15 +41,15 @@ class AsyncEnvPool(BatchedEnv):
             pool.async_step_and_maybe_reset_send(policy(td))
 
     Data of one environment has no batch dimension, data of ``k`` environments has batch size ``[k]``. The argument
-    ``env_index=``, or else the entry ``"env_index"``, says which environments they are: an int, or a list or tensor of
-    ints. Data of the whole batch, ``[n]``, needs neither. Results are sorted by environment and have the entry
+    ``env_index=``, or else the entry ``"env_index"``, selects the environments: an int, or a list or tensor of ints.
+    Data of the whole batch, ``[n]``, needs neither. Results are sorted by environment and have the entry
     ``"env_index"``, int64 ``[k]``.
 
     While no call is pending, the methods of every environment (``reset``, ``step``, ``step_and_maybe_reset``,
     ``rollout``, ``set_seed``) work too, with batch size ``[n]`` and the data of a :class:`SerialEnv`.
 
-    Several threads may send and receive at the same time, each for other environments (``start`` the pool first). All
-    other methods must not run while another thread is in one. ``close`` ends the waits of other threads with a
+    Several threads may send and receive at the same time, each for different environments (``start`` the pool first).
+    All other methods must not run while another thread uses the pool. ``close`` ends the waits of other threads with a
     ClosedError.
 
     Args:
@@ -54,31 +57,32 @@ class AsyncEnvPool(BatchedEnv):
             environment is used directly by ``"threading"``, and copied by pickling for ``"multiprocessing"``.
         backend: ``"threading"`` or ``"multiprocessing"``.
         stack: how rows become one TensorDict. ``"dense"``: contiguous; all environments must have equal specs.
-            ``"lazy"``: a lazy stack, so that rows may differ. ``"maybe_dense"``: contiguous where possible.
+            ``"lazy"``: a lazy stack, so that rows may differ. ``"maybe_dense"``: contiguous if possible.
         create_env_kwargs: keyword arguments for the factories, one dict or a list of them.
         step_timeout: seconds that an environment may take for a call; None for no limit.
-        mp_start_method: how processes start, see :class:`ParallelEnv`; for ``backend="multiprocessing"`` alone.
-        device: where data comes out.
-        **ignored: arguments of TorchRL's pool without an effect on results (``exchange``, ``envs_per_worker``,
-            ``worker_affinity``): accepted with a warning that says what is done instead.
+        mp_start_method: how processes start, see :class:`ParallelEnv`; only for ``backend="multiprocessing"``.
+        device: device of the returned data.
+        **ignored: arguments of TorchRL's pool that do not change results (``exchange``, ``envs_per_worker``,
+            ``worker_affinity``). They are accepted with a warning.
 
     Attributes:
-        min_get: how many results a receiving call waits for by default; 1.
+        min_get: default number of results that a receiving call waits for: 1.
         env_makers: the ``env_makers`` argument, as a list.
 
     Raises:
-        StateError: sending to an environment whose result was not received, or receiving what was not sent.
-        WorkerError: when receiving, if an environment raised (with its traceback) or its process ended. The pool is
-            stopped then, and can only be closed.
-        WorkerTimeout: ``step_timeout`` passed, and the pool is stopped; or the ``timeout`` of a receiving call passed,
-            and nothing is lost or stopped.
+        StateError: a call is sent to an environment whose last result was not received, or a result is received that
+            was not requested.
+        WorkerError: (when receiving) an environment raised an error, which includes its traceback, or its process
+            ended. The pool is stopped then, and can only be closed.
+        WorkerTimeout: ``step_timeout`` has passed, and the pool is stopped; or the ``timeout`` of a receiving call has
+            passed, and nothing is lost or stopped.
         NotSupported: the environments' specs differ, with ``stack="dense"``.
     """
 
     def __new__(cls, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
         if cls is AsyncEnvPool:
             if backend not in (None, *_CLASSES):
-                raise SpecError(f"backend is one of {', '.join(map(repr, _CLASSES))}, found {backend!r}.")
+                raise SpecError(f"backend must be one of {', '.join(map(repr, _CLASSES))}, found {backend!r}.")
             cls = _CLASSES[backend or ThreadingAsyncEnvPool.backend]
         return super().__new__(cls)
 
@@ -88,7 +92,7 @@ class AsyncEnvPool(BatchedEnv):
     env_makers: list[Any]
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = {
         "exchange": (None, "data of fixed shapes is in shared memory, other data is sent in messages"),
-        "envs_per_worker": (1, "each environment has a thread or process of its own"),
+        "envs_per_worker": (1, "each environment has a separate thread or process"),
         "worker_affinity": (None, "the system places workers; os.sched_setaffinity in a factory binds its own"),
     }
 
@@ -105,21 +109,25 @@ class AsyncEnvPool(BatchedEnv):
         **ignored: Any,
     ) -> None:
         if backend not in (None, self.backend):
-            raise SpecError(f"{type(self).__name__} has backend={self.backend!r}, found {backend!r}: leave it out.")
+            raise SpecError(
+                f"{type(self).__name__} has backend={self.backend!r}, found {backend!r}: leave out backend."
+            )
         if stack not in get_args(Stack):
-            raise SpecError(f"stack is one of {', '.join(map(repr, get_args(Stack)))}, found {stack!r}.")
+            raise SpecError(f"stack must be one of {', '.join(map(repr, get_args(Stack)))}, found {stack!r}.")
         makers = list(env_makers) if isinstance(env_makers, (list, tuple)) else [env_makers]
         if not makers:
             raise SpecError(
-                "AsyncEnvPool takes a list with a factory for each environment, found an empty one: make it "
+                "AsyncEnvPool needs a list with a factory for each environment, found an empty list. Write "
                 "AsyncEnvPool([make] * n)."
             )
         if step_timeout is not None and step_timeout <= 0:
-            raise SpecError(f"step_timeout is a number of seconds above 0, or None, found {step_timeout!r}.")
+            raise SpecError(f"step_timeout must be a number of seconds above 0, or None, found {step_timeout!r}.")
         if self.backend == ProcessorAsyncEnvPool.backend:
             check_method(mp_start_method)
         elif mp_start_method is not None:
-            raise SpecError('mp_start_method is for worker processes: leave it out, or use backend="multiprocessing".')
+            raise SpecError(
+                'mp_start_method is only for worker processes: leave it out, or pass backend="multiprocessing".'
+            )
         factories = given_envs(makers)
         super().__init__(len(makers), factories, create_env_kwargs=create_env_kwargs, device=device, **ignored)
         self.env_makers, self.min_get = makers, 1
@@ -135,11 +143,17 @@ class AsyncEnvPool(BatchedEnv):
 
     @property
     def env_batch_sizes(self) -> list[torch.Size]:
-        """The batch size of each single environment. Makes the environments if they are not made yet."""
+        """The batch size of each single environment.
+
+        Reading it makes the environments if they do not exist yet.
+        """
         return [self.batch_size[1:]] * self.num_envs
 
     def stats(self, *, reset: bool = False) -> dict[str, float | int]:
-        """Return an empty dict: TorchRL counts the waits of its shared-memory exchange here."""
+        """Return an empty dict.
+
+        TorchRL counts the waits of its shared-memory exchange here.
+        """
         return {}
 
     def shutdown(self) -> None:
@@ -154,7 +168,7 @@ class AsyncEnvPool(BatchedEnv):
         Args:
             tensordict: data of these environments, or None. Entries that a reset does not write are returned with the
                 result.
-            env_index: which environments; by default those of ``tensordict["env_index"]``, or all.
+            env_index: the environments. Default: those of ``tensordict["env_index"]``, or all.
         """
         self._send(RESET, tensordict, env_index)
 
@@ -163,7 +177,7 @@ class AsyncEnvPool(BatchedEnv):
 
         Args:
             tensordict: ``[k]`` data with actions, or data of one environment without a batch dimension. It is copied.
-            env_index: which environments; by default those of ``tensordict["env_index"]``.
+            env_index: the environments. Default: those of ``tensordict["env_index"]``.
 
         Raises:
             StateError: the last call of one of them was not received. No environment is stepped then.
@@ -173,7 +187,10 @@ class AsyncEnvPool(BatchedEnv):
         self._send(STEP, tensordict, env_index)
 
     def async_step_and_maybe_reset_send(self, tensordict: TensorDictBase, env_index: object = None) -> None:
-        """Step environments, and reset those whose episode ends. See :meth:`async_step_send`."""
+        """Step environments, and reset those whose episode ends.
+
+        See :meth:`async_step_send`.
+        """
         self._send(STEP_AND_RESET, tensordict, env_index)
 
     def async_reset_recv(
@@ -198,20 +215,21 @@ class AsyncEnvPool(BatchedEnv):
         """Wait for steps, and return all that have ended.
 
         Args:
-            min_get: how many steps to wait for; by default ``pool.min_get``.
-            env_index: the environments to receive from, an int or a list; any by default.
+            min_get: number of steps to wait for. Default: ``pool.min_get``.
+            env_index: the environments to receive from, an int or a list. Default: any.
             timeout: seconds to wait at most; 0 returns at once.
-            max_get: return at most this many steps, those that were sent first. If ``timeout`` is given too, wait for
-                this many steps until then, and return as soon as ``min_get`` have ended after it.
+            max_get: return at most this many steps, those that were sent first. With ``timeout``, wait until then for
+                this many steps, and afterwards only until ``min_get`` have ended.
 
         Returns:
-            ``[k]`` data that was sent, with ``"next"`` and ``"env_index"``, sorted by the latter. It never changes.
+            The sent data ``[k]`` with ``"next"`` and ``"env_index"``, sorted by ``"env_index"``. Later calls do not
+            change it.
 
         Raises:
             StateError: fewer than ``min_get`` steps are pending, so that waiting would never end.
             WorkerTimeout: fewer than ``min_get`` steps ended in time. They can be received later.
-            WorkerError: an environment of the pool raised, or its process ended, whether or not ``env_index`` names
-                it.
+            WorkerError: any environment of the pool raised an error, or its process ended, even if ``env_index`` does
+                not select it.
         """
         return self._receive(STEP, min_get, env_index, timeout, max_get)[0]
 
@@ -223,7 +241,10 @@ class AsyncEnvPool(BatchedEnv):
         *,
         max_get: int | None = None,
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Return steps and the roots that follow, as ``step_and_maybe_reset`` does. See :meth:`async_step_recv`."""
+        """Return steps and the roots that follow, as ``step_and_maybe_reset`` does.
+
+        See :meth:`async_step_recv`.
+        """
         data, root = self._receive(STEP_AND_RESET, min_get, env_index, timeout, max_get)
         assert root is not None
         return data, root
@@ -254,7 +275,7 @@ class AsyncEnvPool(BatchedEnv):
         least = self.min_get if min_get is None else min_get
         for name, number in (("min_get", least), ("max_get", least if max_get is None else max_get)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise SpecError(f"{what}: {name} is a whole number >= 1, found {number!r}.")
+                raise SpecError(f"{what}: {name} must be a whole number >= 1, found {number!r}.")
         if max_get is not None and max_get < least:
             raise SpecError(f"{what}: max_get must not be below min_get, found {max_get} and {least}.")
         self._check_usable(what)
@@ -276,9 +297,12 @@ class AsyncEnvPool(BatchedEnv):
 
     @contextmanager
     def _calls(self, what: str) -> Iterator[None]:
-        """Hold the lock of the pending calls, and stop the pool after an error that ends them."""
+        """Hold the lock of the pending calls.
+
+        If an error ends the calls, stop the pool.
+        """
         try:
-            with uninterrupted(), self._pending.change.lock:  # Ctrl-C interrupts waits, or comes after the block
+            with uninterrupted(), self._pending.change.lock:  # Ctrl-C interrupts a wait, or arrives after the block
                 self._check_usable(what)
                 yield
         except ClosedError:
@@ -301,8 +325,8 @@ class AsyncEnvPool(BatchedEnv):
         size = reports[0].batch_size
         if size:
             raise NotSupported(
-                f"Environment 0 is a batch itself, {size}. Give one environment to each row, or use it without a pool "
-                "around it."
+                f"Environment 0 is a batch itself, {size}. Pass a single environment for each row, or use the batch "
+                "without a pool."
             )
         layout = super()._lay_out(reports)
         if self.stack == "dense" and not layout.alike and layout.row is None:
@@ -314,8 +338,8 @@ class AsyncEnvPool(BatchedEnv):
                 if spec != first[kind]
             )
             raise NotSupported(
-                f"Environments 0 and {row} differ in their {kind} specs, and rows of stack='dense' must not. Make "
-                "the pool with stack='lazy' or stack='maybe_dense'."
+                f"Environments 0 and {row} differ in their {kind} specs, but stack='dense' needs equal specs. Make the "
+                "pool with stack='lazy' or stack='maybe_dense'."
             )
         return layout
 
@@ -339,7 +363,7 @@ class AsyncEnvPool(BatchedEnv):
     def _check_usable(self, what: str) -> None:
         stopped = self._pending.stopped
         if stopped and not self.is_closed:
-            raise ClosedError(f"{what}: this pool was {stopped}: close it, make a new one.")
+            raise ClosedError(f"{what}: this pool was {stopped}. Close it and make a new one.")
         super().check_open(what)
 
     def _stop(self, timeout: float | None = None) -> None:
@@ -348,7 +372,7 @@ class AsyncEnvPool(BatchedEnv):
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
-        self._pending = PendingCalls(self.step_timeout)  # it refers to the backend and its storage
+        self._pending = PendingCalls(self.step_timeout)  # not pickled, because it refers to the backend and its storage
 
     # -- the methods of every environment -------------------------------------------------------------------------
 
@@ -377,12 +401,12 @@ class AsyncEnvPool(BatchedEnv):
     def _have(self, name: str) -> list[bool]:
         if self._pending.by_row:
             # hasattr must not raise a StateError.
-            raise AttributeError(f"{name!r} cannot be read while environments are at work: receive first.")
+            raise AttributeError(f"{name!r} cannot be read while calls are pending: receive first.")
         return super()._have(name)
 
     def _stacked(self, op: int, tensordict: TensorDictBase | None, rows: list[int] | None = None, *more: Any) -> Any:
         if op != RESET and tensordict is not None and not self._pending.data.alike:
-            # An environment would refuse a wrong action too, but its error stops the pool.
+            # Checked here, because an error of an environment stops the pool.
             for row, td in enumerate(tensordict.unbind(0)):
                 if rows is None or row in rows:
                     self._pending.data.check_action(row, td)
@@ -396,10 +420,10 @@ class AsyncEnvPool(BatchedEnv):
 
 
 class ThreadingAsyncEnvPool(AsyncEnvPool):
-    """An :class:`AsyncEnvPool` whose environments are made, stepped and closed in a thread each.
+    """An :class:`AsyncEnvPool` with a thread for each environment.
 
-    Use it for environments that mostly wait for a network, a simulator or a compiled library that releases the GIL:
-    only one thread at a time runs Python code.
+    Each thread makes, steps and closes its environment. Use it for environments that mostly wait for a network, a
+    simulator or a compiled library that releases the GIL: only one thread at a time runs Python code.
 
     A thread cannot be stopped from outside. If an environment hangs, ``close`` leaves its thread running after 5
     seconds, with a warning. The thread ends when the environment returns, and the interpreter waits for it at exit.
@@ -422,8 +446,9 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
             backend.stop(SHUTDOWN_TIMEOUT)
         if backend.hung:
             warnings.warn(
-                f"Environments {backend.hung} did not return within {SHUTDOWN_TIMEOUT:g} s, and a thread cannot "
-                'be stopped: theirs keep running. Use backend="multiprocessing" for environments that may hang.',
+                f"Environments {backend.hung} did not return within {SHUTDOWN_TIMEOUT:g} s, and their "
+                'threads cannot be stopped, so they keep running. Use backend="multiprocessing" for environments that '
+                "may hang.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -452,7 +477,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
 
     @property
     def worker_pids(self) -> list[int]:
-        """Process ids of the workers; empty before ``start`` and after ``close``."""
+        """The process ids of the workers; empty before ``start`` and after ``close``."""
         backend = self._pending.backend
         return backend.pids if isinstance(backend, AsyncProcesses) else []
 

@@ -15,7 +15,7 @@ __all__ = ["AsyncProcesses"]
 
 
 class AsyncProcesses(Processes, AsyncBackend):
-    """Backend with a worker for each environment, which step without the caller waiting.
+    """Backend with a worker process for each environment.
 
     Args:
         change: the lock that callers hold; it is released during waits.
@@ -26,7 +26,7 @@ class AsyncProcesses(Processes, AsyncBackend):
     def __init__(self, change: Turn, factories: list[Callable[[], Any]], **settings: Any) -> None:
         self._change = change
         self._leading = False
-        #: The rows whose environments are at work, and whether a message will bring their results.
+        #: Whether the result of each pending row arrives in a message instead of storage.
         self._at_work: dict[int, bool] = {}
         super().__init__(factories, n_processes=len(factories), **settings)
 
@@ -74,7 +74,7 @@ class AsyncProcesses(Processes, AsyncBackend):
             self._change.notify_all()
         for row in heard:
             if not self._at_work.get(row):
-                # No message is due but an error, or the end of its process.
+                # Only an error or the end of the process can arrive as a message.
                 pool.unexpected(row)
 
     def _some_order_ended(self) -> bool:

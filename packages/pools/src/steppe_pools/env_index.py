@@ -1,4 +1,4 @@
-"""Which environments of a pool a call is for: ``env_index``, and the data of each environment."""
+"""Select environments of a pool by ``env_index``, and split data by environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_env_index(value: object, n: int, what: str) -> list[int]:
         what: the call, for errors.
 
     Raises:
-        SpecError: it names no environment, one that does not exist, or one twice.
+        SpecError: ``value`` is empty, or names an environment twice or one that does not exist.
     """
     listed = value.tolist() if hasattr(value, "tolist") else value
     entries: list[Any] = list(listed) if isinstance(listed, (list, tuple, range)) else [listed]
@@ -32,34 +32,36 @@ def parse_env_index(value: object, n: int, what: str) -> list[int]:
     except TypeError:
         rows = []
     if not rows or len(rows) < len(entries):
-        raise SpecError(f"{what}: env_index is a whole number or a list of them, found {listed!r}.")
+        raise SpecError(f"{what}: env_index must be a whole number or a list of them, found {listed!r}.")
     if any(not 0 <= row < n for row in rows):
-        raise SpecError(f"{what}: env_index must lie in 0..{n - 1}, found {rows}.")
+        raise SpecError(f"{what}: env_index must be from 0 to {n - 1}, found {rows}.")
     if len(set(rows)) != len(rows):
-        raise SpecError(f"{what}: an environment may be named once, found {rows}.")
+        raise SpecError(f"{what}: env_index must not repeat an environment, found {rows}.")
     return rows
 
 
 def split_by_env(
     tensordict: TensorDictBase | None, env_index: object, n: int, what: str
 ) -> dict[int, TensorDictBase | None]:
-    """Return a copy of each environment's data, by row, without ``"env_index"`` and masks.
+    """Return a copy of each environment's data, by row.
+
+    The copies have no ``"env_index"`` and no masks.
 
     Args:
         tensordict: data of the environments, or None.
-        env_index: the environments; None reads ``tensordict["env_index"]``, or takes all of them.
+        env_index: the environments. None: those of ``tensordict["env_index"]``, or all.
         n: number of environments.
         what: the call, for errors.
 
     Raises:
-        SpecError: the data does not say which environments it is for, or has another batch size.
+        SpecError: the data does not name its environments, or has another batch size.
     """
     if env_index is None and tensordict is not None:
         env_index = tensordict.get("env_index", None)
         if env_index is None and tensordict.batch_size != (n,):
             raise SpecError(
-                f"{what}: data of batch size {tuple(tensordict.batch_size)} does not say which environments it is for. "
-                f'Give env_index=..., or write td["env_index"]. Only data of all {n} environments needs neither.'
+                f"{what}: data of batch size {tuple(tensordict.batch_size)} does not name its environments. "
+                f'Pass env_index=..., or write td["env_index"]. Only data of all {n} environments needs neither.'
             )
     rows = list(range(n)) if env_index is None else parse_env_index(env_index, n, what)
     if tensordict is None:
@@ -67,8 +69,7 @@ def split_by_env(
     size = tuple(tensordict.batch_size)
     if size != (len(rows),) and not (size == () and len(rows) == 1):
         raise SpecError(
-            f"{what}: data of batch size {size} cannot be divided among {len(rows)} environments, {rows}: it must be "
-            f"[{len(rows)}]."
+            f"{what}: data for the {len(rows)} environments {rows} must have batch size [{len(rows)}], found {size}."
         )
     data = tensordict.exclude("env_index", "_reset", "_step").detach().clone()
     return dict(zip(rows, [data] if size == () else data.unbind(0), strict=True))

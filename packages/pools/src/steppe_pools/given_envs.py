@@ -12,14 +12,16 @@ __all__ = ["given_envs"]
 
 
 def given_envs(makers: list[Any]) -> list[Any]:
-    """Replace environments in a list of factories by factories that return them.
+    """Replace environments in a list by factories that return them.
 
     Raises:
-        SpecError: the list has an environment twice, so that two rows would step it.
+        SpecError: the list has the same environment twice, so two rows would step it.
     """
     envs = [maker for maker in makers if isinstance(maker, EnvBase)]
     if len({id(env) for env in envs}) < len(envs):
-        raise SpecError("The same environment is in the list twice: pass a function that makes one for each row.")
+        raise SpecError(
+            "The list has the same environment twice. Pass a function that makes an environment for each row."
+        )
     return [partial(_itself, maker) if isinstance(maker, EnvBase) else maker for maker in makers]
 
 

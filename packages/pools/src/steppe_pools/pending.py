@@ -1,4 +1,4 @@
-"""PendingCalls: the calls that a pool has sent to its environments and not received yet."""
+"""PendingCalls: the calls of a pool that were sent and not received."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "Message", "PendingCall", "PendingCalls"]
 
-#: Operations, and what the methods that send and receive them are called.
+#: Operations, and the names that the methods for sending and receiving contain.
 NAMES = {STEP: "step", RESET: "reset", STEP_AND_RESET: "step_and_maybe_reset"}
 
-#: The data of one environment and the keyword arguments of its reset, where data is not in storage.
+#: The data of one environment and the keyword arguments of its reset, if data is not in storage.
 Message = tuple[TensorDictBase | None, dict[str, object]]
 
 
@@ -47,15 +47,15 @@ class PendingCall:
 
 
 class PendingCalls:
-    """The calls of an :class:`~steppe_pools.AsyncEnvPool` that were sent and not received.
+    """The calls of a pool that were sent and not received.
 
     Args:
         step_timeout: seconds that an environment may take for a call, or None.
 
     Attributes:
         by_row: the pending call of each environment that has one; those that were sent first come first.
-        change: guards ``by_row``: hold its lock to read or write. It is notified when a call has ended.
-        stopped: why the pool must be stopped; empty while it can be used.
+        change: the lock that guards ``by_row``. It is notified when a call has ended.
+        stopped: the reason why the pool must be stopped; empty while it can be used.
         backend: steps the environments; None before the pool starts.
         data: writes their inputs and reads their results. Set when the pool starts.
     """
@@ -80,12 +80,15 @@ class PendingCalls:
             if call is not None:
                 name = NAMES[call.op]
                 raise StateError(
-                    f"{what}: environment {row} was sent a {name} that was not received. Receive it first: "
+                    f"{what}: the last {name} of environment {row} was not received. Receive it first: "
                     f"async_{name}_recv(env_index={row})."
                 )
 
     def send(self, op: int, inputs: dict[int, TensorDictBase | None]) -> None:
-        """Send a call to environments, with the data of each by row; an error stops the pool."""
+        """Send a call to environments, with the data of each by row.
+
+        An error stops the pool.
+        """
         backend, now = self.backend, time.monotonic()
         assert backend is not None
         try:
@@ -111,10 +114,11 @@ class PendingCalls:
         Args:
             op: the operation.
             requested: the rows to wait for; None for any.
-            least: how many calls to wait for.
-            most: return at most this many rows. If ``timeout`` is given too, wait for this many until then.
+            least: number of calls to wait for.
+            most: return at most this many rows. With ``timeout``, wait for this many until then.
             timeout: seconds to wait at most, or None.
-            check: raises if the pool cannot be used any more; called with the name of the receiving method.
+            check: function that raises an error if the pool is unusable; its argument is the name of the receiving
+                method.
 
         Raises:
             StateError: fewer than ``least`` calls are pending.
@@ -146,14 +150,14 @@ class PendingCalls:
                 return sorted(ready[:most])
             busy = sorted(set(rows) - set(ready))
             raise WorkerTimeout(
-                f"{what}: {len(ready)} of {least} {NAMES[op]}(s) ended within {timeout} s; environments {busy} "
-                "are at work. Nothing is lost: receive again, with a lower min_get for what has ended.",
+                f"{what}: {len(ready)} of {least} {NAMES[op]}(s) ended within {timeout} s; environments {busy} are "
+                "still busy. Nothing is lost: receive again, or pass a lower min_get.",
                 worker=busy[0],
                 env=busy[0],
             )
 
     def put_back(self, calls: dict[int, PendingCall]) -> None:
-        """Keep calls that have ended and were not delivered, because Ctrl-C came in between."""
+        """Keep ended calls that were not delivered, because Ctrl-C interrupted."""
         with self.change.lock:
             if not self.stopped:
                 self.by_row = {**calls, **self.by_row}
@@ -170,8 +174,8 @@ class PendingCalls:
         self.drop()
 
     def _collect(self, backend: AsyncBackend) -> None:
-        """Take over the results of the calls that have ended."""
-        with uninterrupted():  # a second Ctrl-C would lose them
+        """Store the results of the calls that have ended."""
+        with uninterrupted():  # a second Ctrl-C would lose these results
             for row, outcome in backend.collect().items():
                 call = self.by_row[row]
                 call.ended, call.outcome = True, outcome or (None, None)
@@ -186,8 +190,8 @@ class PendingCalls:
         others = [(row, NAMES[call.op]) for row, call in sorted(self.by_row.items()) if call.op != op]
         hint = "".join(f" Environment {row} was sent a {other}." for row, other in others[:3])
         raise StateError(
-            f"{what}: {least} {name}(s){of} asked for, but {count} under way.{hint} "
-            f"Send first, with async_{name}_send, or receive what was sent."
+            f"{what}: {least} {name}(s){of} requested, but {count} pending.{hint} Send first with async_{name}_send, "
+            "or receive the pending calls."
         )
 
     def _remaining(self, end: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""PoolData: the inputs of single environments of a pool, and the results that receiving calls return."""
+"""PoolData: the inputs and results of single environments of a pool."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Stack = Literal["dense", "maybe_dense", "lazy"]
 
 
 class PoolData:
-    """Writes the inputs of single environments, and builds the results of their calls.
+    """Write the inputs of single environments, and builds the results of their calls.
 
     Args:
         rows: the storage of the pool; None if data travels in messages.
         actions: the rules for the actions of each environment.
         layout: the layout of the pool.
-        stack: how rows become one TensorDict, see :class:`~steppe_pools.AsyncEnvPool`.
+        stack: how rows become one TensorDict; see :class:`~steppe_pools.AsyncEnvPool`.
 
     Attributes:
         alike: whether the specs of all environments are equal.
@@ -45,13 +45,15 @@ class PoolData:
         self.alike, self._passed_through = layout.alike, layout.passed_through
         # Environments on TensorDicts may read their data at a reset.
         self._resets_on_data = not layout.on_arrays
-        #: What a step reads in storage.
+        #: The entries that a step reads from storage.
         self._keys = [key for key, *_ in (*rows.actions, *rows.root_inputs)] if rows is not None else []
 
     # -- inputs ---------------------------------------------------------------------------------------------------
 
     def check_action(self, row: int, td: TensorDictBase) -> None:
-        """Validate the actions of an environment; one of another dtype is converted in ``td``.
+        """Validate the actions of an environment.
+
+        Actions of another dtype are converted in ``td``.
 
         Raises:
             ActionError: an action is missing, or does not fit its spec.
@@ -68,7 +70,10 @@ class PoolData:
                 td.set(rule.key, action)
 
     def write(self, op: int, row: int, td: TensorDictBase | None) -> Message | None:
-        """Write the inputs of a call into storage; return them as a message if they have no place there."""
+        """Write the inputs of a call into storage.
+
+        Returns them as a message if they have no place there.
+        """
         storage = self._rows
         by_message = storage is None
         if storage is not None and op == RESET:
@@ -92,17 +97,19 @@ class PoolData:
         device: torch.device | None,
         step_mdp: Callable[[TensorDictBase], TensorDictBase],
     ) -> tuple[TensorDictBase, TensorDictBase | None]:
-        """Return the data of calls that have ended, and the following roots if ``op`` steps and resets.
+        """Return the data of calls that have ended.
+
+        If ``op`` steps and resets, also return the following roots.
 
         Args:
             op: the operation.
             calls: the calls by row, sorted.
-            device: where the data comes out; None leaves it where it is.
+            device: device of the returned data. None: unchanged.
             step_mdp: makes the following root of a step.
         """
         storage, at = self._rows, np.asarray(list(calls))
         nothing, index = TensorDict({}, [], device=device), torch.tensor(at, device=device or CPU)
-        # Copies, because the calls stay as they are if their rows cannot be stacked.
+        # Copies, because the calls must stay unchanged if their rows cannot be stacked.
         inputs = [(nothing if call.data is None else call.data).copy() for call in calls.values()]
         if op == RESET:
             fresh = self._fresh(calls, device)
@@ -119,14 +126,17 @@ class PoolData:
         if storage is None:
             roots = []
             for (row, call), td in zip(calls.items(), inputs, strict=True):
-                kept = td.select(*(rule.key for rule in self._actions[row]))  # as step_mdp does
+                kept = td.select(*(rule.key for rule in self._actions[row]))  # step_mdp does the same
                 roots.append(kept.update(_moved(call.outcome[1], device)))
             return data, stack_as(self._stack, roots).set("env_index", index.clone())
         root, was_reset = step_mdp(data), storage.flags.was_reset[at]
         return data, write_begun(root, storage.root_out.begun(root, was_reset, at)) if was_reset.any() else root
 
     def _fresh(self, calls: dict[int, PendingCall], device: torch.device | None) -> dict[int, TensorDictBase]:
-        """The first data of episodes, by row: from storage, or from the environment's message."""
+        """Return the first data of episodes, by row.
+
+        It is read from storage, or from the environment's message.
+        """
         fresh = {row: _moved(call.outcome[1], device) for row, call in calls.items() if call.outcome[1] is not None}
         in_storage = [row for row in calls if row not in fresh]
         if in_storage:
@@ -135,7 +145,10 @@ class PoolData:
         return fresh
 
     def _with_nexts(self, inputs: list[TensorDictBase], nexts: Iterable[TensorDictBase]) -> TensorDictBase:
-        """Stack rows with their ``next``, in which entries that only a policy has written stay."""
+        """Stack rows with their ``next``.
+
+        Entries of ``next`` that only a policy has written stay.
+        """
         parts = []
         for td, following in zip(inputs, nexts, strict=True):
             # An environment copies the old state to `next`. If a policy has written a new one there, restore it.
@@ -161,7 +174,7 @@ def stack_as(stack: Stack, rows: list[TensorDictBase]) -> TensorDictBase:
         return lazy_stack(rows, 0) if stack == "lazy" else TensorDict.stack(rows, 0)
     except (RuntimeError, KeyError, ValueError) as error:
         raise SpecError(
-            f"The rows differ, and cannot become one contiguous TensorDict: {error} Send rows with the same entries, "
-            'or make the pool with stack="maybe_dense" or stack="lazy". Nothing is lost: receive them one by one, '
-            "with env_index."
+            f"The rows differ, so they cannot become one contiguous TensorDict: {error} Send rows with the same "
+            'entries, or make the pool with stack="maybe_dense" or stack="lazy". Nothing is lost: receive the rows '
+            "one by one, with env_index."
         ) from error

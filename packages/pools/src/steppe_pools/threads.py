@@ -1,4 +1,4 @@
-"""Backend with a thread for each environment, in which it is made, stepped and closed."""
+"""Backend with a thread for each environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ __all__ = ["Threads"]
 
 
 class Threads(AsyncBackend):
-    """Steps each environment in a thread; see :class:`~steppe_pools.async_backend.AsyncBackend`.
+    """Step each environment in a thread.
+
+    See :class:`~steppe_pools.async_backend.AsyncBackend`.
 
     Args:
         change: the lock that callers hold; it is notified when an environment has finished.
@@ -57,9 +59,11 @@ class Threads(AsyncBackend):
         self.hung: list[int] = []
         making = {row: self._making(row, make) for row, make in enumerate(factories)}
         try:
-            self._all("__init__", {0: making.pop(0)})  # alone, because it imports the library
+            self._all(
+                "__init__", {0: making.pop(0)}
+            )  # the first environment is made alone, because it imports the library
             self._all("__init__", making, survives=True)
-            self.reports = [one for row in range(len(factories)) for one in self._shards[row].reports()]
+            self.reports = [report for row in range(len(factories)) for report in self._shards[row].reports()]
         except BaseException:
             self.stop(SHUTDOWN_TIMEOUT)
             raise
@@ -137,7 +141,10 @@ class Threads(AsyncBackend):
         timeout: float | None = None,
         survives: bool = False,
     ) -> dict[int, Any]:
-        """Call functions in threads and wait for all. An error stops the backend, unless ``survives`` is set."""
+        """Call functions in threads and wait for all.
+
+        An error stops the backend, unless ``survives`` is set.
+        """
         futures: dict[int, Future[Any]] = {}
         try:
             with uninterrupted():
@@ -145,7 +152,7 @@ class Threads(AsyncBackend):
             late = wait(futures.values(), timeout, ALL_COMPLETED if survives else FIRST_EXCEPTION).not_done
             for future in futures.values():
                 if future not in late:
-                    future.result()  # raises its error
+                    future.result()  # raises the error of the environment
             for row, future in futures.items():
                 if future in late:
                     raise late_answer(row, timeout)
@@ -184,7 +191,7 @@ class Threads(AsyncBackend):
         self.hung = [row for row, future in self._closing.items() if not future.done()]
         for row, executor in enumerate(self._executors):
             if row not in self.hung:
-                executor.shutdown()  # joins a thread that has nothing left to do
+                executor.shutdown()  # joins a thread that has finished its work
 
     def _close(self, row: int) -> None:
         if row in self._shards:
@@ -192,13 +199,19 @@ class Threads(AsyncBackend):
 
 
 def _answer(shard: ShardService, op: int, message: tuple[Any, dict[str, Any]]) -> Any:
-    """Step or reset an environment on the data of a message; the caller may keep what this returns."""
+    """Step or reset an environment on the data of a message.
+
+    The caller may keep what this returns.
+    """
     result = shard.exchange(op, {shard.first_row: message})[shard.first_row]
     return tuple(None if td is None else td.clone() for td in result)
 
 
 def _raising(row: int, doing: str, call: Callable[[], Any]) -> Any:
-    """Call a function; raise its exceptions as WorkerErrors, as those of a worker process are."""
+    """Call a function, and raise its exceptions as WorkerErrors.
+
+    Worker processes raise the same errors.
+    """
     try:
         return call()
     except BaseException as error:

@@ -17,8 +17,8 @@ _T = TypeVar("_T")
 class Turn:
     """A lock with a condition variable that Ctrl-C cannot corrupt.
 
-    Ctrl-C inside ``threading.Condition.wait`` may come between the release of the lock and the note that it was
-    released. The caller then believes that it holds a lock that it does not hold.
+    Ctrl-C inside ``threading.Condition.wait`` may arrive after the lock was released and before this is recorded. The
+    caller then wrongly assumes that it holds the lock.
 
     Attributes:
         lock: guards the state of the pool. It is reentrant, because making environments reads specs, and reading
@@ -30,7 +30,10 @@ class Turn:
         self._bells: list[threading.Lock] = []
 
     def let_go(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Release the lock, call a function that waits, and acquire the lock again. Ctrl-C ends the wait."""
+        """Release the lock, call a function that waits, and acquire the lock again.
+
+        Ctrl-C ends the wait.
+        """
         with uninterrupted() as block:
             self.lock.release()
             try:
@@ -54,7 +57,10 @@ class Turn:
                 self._bells.remove(bell)
 
     def notify_all(self, _: object = None) -> None:
-        """Wake all waiting threads, once the lock is released. A callback of futures, which it takes no notice of."""
+        """Wake all waiting threads, once the lock is released.
+
+        Futures call this as a callback; it ignores their argument.
+        """
         with self.lock:
             bells, self._bells = self._bells, []
             for bell in bells:

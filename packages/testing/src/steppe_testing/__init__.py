@@ -1,4 +1,4 @@
-"""Conformance classes, fixtures, fake packages and mock environments to test plugins.
+"""Conformance classes, fixtures and mock environments to test plugins.
 
 Each module is imported at the first use of one of its names, so importing this package imports neither torch nor
 steppe.

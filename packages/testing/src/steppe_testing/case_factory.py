@@ -10,7 +10,7 @@ __all__ = ["CaseFactory"]
 
 
 class CaseFactory:
-    """Calls ``function(case, *args)`` in this process or in a worker.
+    """Call ``function(case, *args)`` in this process or in a worker.
 
     The class is pickled by value, because workers cannot import the test modules that pytest has collected.
 

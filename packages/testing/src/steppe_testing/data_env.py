@@ -1,4 +1,4 @@
-"""Environments that return random data of given specs, for tests of transforms."""
+"""Environments that return random data of any specs, for tests of transforms."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _RandomDataEnv(EnvBase):
 
 
 class DataEnv(_RandomDataEnv):
-    """Returns random observations and rewards, drawn from their specs.
+    """An environment that returns random data, drawn from its specs.
 
     ``set_seed`` seeds the generator.
 
@@ -84,7 +84,10 @@ class DataEnv(_RandomDataEnv):
 
 
 class ArrayDataEnv(ArrayEnv, _RandomDataEnv):
-    """Writes the data of a :class:`DataEnv` with the same specs and seed into rows."""
+    """The array version of :class:`DataEnv`.
+
+    It writes the same data for the same specs and seed.
+    """
 
     def reset_into(
         self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None

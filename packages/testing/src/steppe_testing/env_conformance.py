@@ -111,7 +111,10 @@ class EnvConformance:
 
     @pytest.fixture
     def batch(self) -> Iterator[EnvBase]:
-        """The environment if it has rows or accepts any batch size; else a SerialEnv of three."""
+        """The environment if it has rows or accepts any batch size.
+
+        Otherwise a SerialEnv of three environments.
+        """
         env = self._valid_env()
         if not env.batch_size:
             if not env.batch_locked:
@@ -451,10 +454,13 @@ class EnvConformance:
     def _skip_if_batched(self, env: EnvBase) -> None:
         require(self, "supports_batching")
         if env.batch_size:
-            pytest.skip("the environment has a batch of its own")
+            pytest.skip("the environment is a batch itself")
 
     def _pool(self, env: EnvBase, pools: WorkerPools) -> EnvBase:
-        """Return the shared ParallelEnv of two environments; skip the test if it cannot start."""
+        """Return the shared ParallelEnv of two environments.
+
+        Skip the test if it cannot start.
+        """
         self._skip_if_batched(env)
         cls = type(self)
         if "_process_problem" not in cls.__dict__:
@@ -521,7 +527,7 @@ def _make(case: type[EnvConformance], kwargs: dict[str, Any]) -> EnvBase:
 
 
 def _start_error(pools: WorkerPools, factory: Callable[[], EnvBase]) -> str:
-    """Return the error of workers that cannot make the environment, else an empty text."""
+    """Return the error of workers that cannot make the environment, or ""."""
     try:
         pools(factory).full_observation_spec  # noqa: B018, reading the specs starts the workers
     except Exception as error:

@@ -12,7 +12,7 @@ from textwrap import dedent
 
 
 class FakeDists:
-    """Writes fake distributions into a folder, one at each call.
+    """Write fake distributions into a folder, one at each call.
 
     Args:
         path: the folder, which the caller adds to ``sys.path``.

@@ -28,7 +28,9 @@ __all__ = [
 
 
 class CountingEnv(EnvBase):
-    """Counts its steps, on the tensordict path, for any batch size.
+    """An environment that counts its steps, on the tensordict path.
+
+    It may have any batch size.
 
     Data: ``observation`` ``[*B, 1]`` is ``start`` plus the steps since the reset; ``reward`` ``[*B, 1]`` float32 is the
     number of the action; ``terminated`` (or ``truncated``) is True from step ``max_steps`` on. Partial steps and resets
@@ -141,7 +143,7 @@ class ScalarActionEnv(CountingEnv):
 
 
 class ArrayCountingEnv(ArrayEnv):
-    """Counts its steps on the array path.
+    """An environment that counts its steps on the array path.
 
     The data is that of a :class:`CountingEnv` without a batch.
 
@@ -247,11 +249,11 @@ class ArrayCountingEnv(ArrayEnv):
 
 
 class StatelessCountingEnv(EnvBase):
-    """Counts its steps in the data, so that it accepts data of any batch size.
+    """An environment that counts its steps in the data.
 
-    Data: ``count`` ``[*B, 1]`` int64 is a state and an observation, which each step increments; ``reward`` is the
-    number of the action; ``terminated`` is True when ``count`` reaches ``max_steps``. ``reset(td, set_state=True)``
-    starts from the ``count`` in ``td``.
+    So it accepts data of any batch size. Data: ``count`` ``[*B, 1]`` int64 is a state and an observation, which each
+    step increments; ``reward`` is the number of the action; ``terminated`` is True when ``count`` reaches
+    ``max_steps``. ``reset(td, set_state=True)`` starts from the ``count`` in ``td``.
 
     Args:
         max_steps: length of an episode.

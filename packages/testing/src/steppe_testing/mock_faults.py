@@ -47,13 +47,13 @@ class FailingEnv(ArrayCountingEnv):
     def reset_into(
         self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
     ) -> None:
-        """Restart the count, or raise."""
+        """Restart the count, or raise the error."""
         self.resets += 1
         self._fail("reset", self.resets)
         super().reset_into(out, seed, env_info)
 
     def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
-        """Count one step, or raise."""
+        """Count one step, or raise the error."""
         self.steps += 1
         self._fail("step", self.steps)
         return super().step_into(action, out)

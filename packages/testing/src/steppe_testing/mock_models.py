@@ -18,11 +18,11 @@ __all__ = ["ConstantPolicy", "ModelCountingEnv"]
 
 
 class ModelCountingEnv(ModelBasedEnvBase):
-    """Counts its steps with a world model, for any batch size.
+    """An environment that counts its steps with a world model.
 
-    ``count`` ``[*B, 1]`` float32 is an observation and a state. The world model adds its parameter ``step`` (initially
-    1) to it; ``reward`` ``[*B, 1]`` is the new count, and gradients reach the parameter through both. ``terminated`` is
-    True from ``max_steps`` on.
+    It accepts data of any batch size. ``count`` ``[*B, 1]`` float32 is an observation and a state. The world model adds
+    its parameter ``step`` (initially 1) to it; ``reward`` ``[*B, 1]`` is the new count, and gradients reach the
+    parameter through both. ``terminated`` is True from ``max_steps`` on.
 
     Args:
         max_steps: length of an episode.
@@ -66,7 +66,10 @@ class ConstantPolicy:
         self.actions = {key: env.full_action_spec[key].enumerate()[number] for key in env.action_keys}
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the actions into ``tensordict``, of the environment's batch size, and return it."""
+        """Write the actions into ``tensordict``, and return it.
+
+        ``tensordict`` has the batch size of the environment.
+        """
         for key, action in self.actions.items():
             tensordict.set(key, action.clone())
         return tensordict

@@ -30,7 +30,9 @@ def _done_data(ended: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 class NestedCountingEnv(EnvBase):
-    """Counts the steps of each agent of a group, with keys below ``group``.
+    """An environment that counts the steps of each agent of a group.
+
+    The data of agents is below the key ``group``.
 
     Data: ``(group, "observation")``, ``(group, "reward")``: ``[*B, n_agents, 1]`` float32; ``(group, "action")``:
     ``[*B, n_agents, 3]``; done entries ``[*B, n_agents, 1]`` in the group, ``[*B, 1]`` at the root, or both. Each agent
@@ -141,7 +143,9 @@ class NestedResetEnv(NestedCountingEnv):
 
 
 class MultiKeyCountingEnv(EnvBase):
-    """Counts in groups with their own action, reward and done, and at the root.
+    """A counting environment with groups that end separately.
+
+    Each group has an action, a reward and done entries; the root has an action and a reward.
 
     Data: at the root ``observation`` and ``reward`` ``[*B, 1]`` and ``action`` ``[*B]`` (categorical); in group ``g``
     the same below ``g``, action one-hot. Group ``g`` ends after ``max_steps[g]`` steps. There is no done entry at the

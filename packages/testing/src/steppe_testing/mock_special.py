@@ -109,7 +109,9 @@ class DynamicSpecEnv(EnvBase):
 
 
 class TextCountingEnv(CountingEnv):
-    """A :class:`~steppe_testing.CountingEnv` with its count as ``text`` ``[*B]`` too: ``"0"``, ...
+    """A :class:`~steppe_testing.CountingEnv` with its count as text.
+
+    The entry ``text`` ``[*B]`` is ``"0"``, ``"1"``, ...
 
     Args:
         max_steps: length of an episode.
@@ -156,7 +158,9 @@ class MetadataEnv(CountingEnv):
 
 
 class EchoEnv(EnvBase):
-    """Returns the text of the ``action`` as observation; ``"start"`` after a reset.
+    """An environment that returns the text of the ``action`` as observation.
+
+    After a reset, the observation is ``"start"``.
 
     The reward is the length of the text. Episodes never end.
 

@@ -103,7 +103,10 @@ class PluginConformance:
             raise AssertionError(f"{record.dist} requires {requires}, which allows version 0.0.0.dev0: {fix}")
 
     def _require_library(self, record: PluginRecord) -> None:
-        """Skip the test if the plugin wraps no library; fail if it wraps one without requiring it."""
+        """Skip the test if the plugin wraps no library.
+
+        Fail if it wraps one without requiring it.
+        """
         if self.wraps_library is not None:
             require(self, "wraps_library")
         if _libraries(record):
@@ -215,7 +218,10 @@ def _libraries(record: PluginRecord) -> list[Requirement]:
 
 
 def _named_library(record: PluginRecord) -> str | None:
-    """Return the library that the hook of the plugin names; None if it names none or fails."""
+    """Return the library that the hook of the plugin names.
+
+    Returns None if it names none or fails.
+    """
     try:
         info = current().library(record.name)
     except PluginError:

@@ -1,4 +1,4 @@
-"""Worker pools that tests share, because starting one takes longer than most tests."""
+"""Worker pools that tests share, because starting a pool takes long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["WorkerPools"]
 
 
 class WorkerPools:
-    """Makes one ``ParallelEnv`` for each factory, and closes them all at the end.
+    """Make one ``ParallelEnv`` for each factory, and close them all at the end.
 
     Args:
         processes: number of worker processes of a pool.

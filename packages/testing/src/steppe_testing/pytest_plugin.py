@@ -81,7 +81,7 @@ def cuda_or_skip() -> torch.device:
 
 @pytest.fixture
 def blocked_import(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Hides installed modules from one test: ``blocked_import("gymnasium")``."""
+    """Hide installed modules from one test: ``blocked_import("gymnasium")``."""
 
     def block(*names: str) -> None:
         for name in names:
@@ -95,7 +95,10 @@ def blocked_import(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def fake_dist(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDists]:
-    """Writes fake installed packages: ``fake_dist("acme-sim", "2.1", envs={"acme": "acme_sim.plugin"})``."""
+    """Write fake installed packages.
+
+    Call ``fake_dist("acme-sim", "2.1", envs={"acme": "acme_sim.plugin"})``.
+    """
     from .fake_dists import FakeDists
 
     folder: Path = tmp_path_factory.mktemp("site-packages")
@@ -107,7 +110,7 @@ def fake_dist(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def steppe_registry(fake_dist: FakeDists, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """Replaces the registry of the process by one with only the packages of `fake_dist`."""
+    """Replace the registry of the process by one with only the packages of `fake_dist`."""
     from steppe.registry import Registry, use
 
     for variable in ("STEPPE_DISABLE_PLUGINS", "STEPPE_PLUGINS", "STEPPE_TRACE_PLUGINS"):

@@ -1,4 +1,4 @@
-"""TransformConformance: tests of a transform on data, in environments and in batches."""
+"""TransformConformance: tests of a transform."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class TransformConformance:
     def _rows_and_tensordicts(
         self, others: tuple[Callable[[], Transform], ...] = (), *, reverse: bool = False
     ) -> list[TransformedEnv]:
-        """Return an environment on rows, and one on TensorDicts, with the transform and others.
+        """Return environments on rows and on TensorDicts, with the same transforms.
 
         The order of the transforms is random, but fixed; ``reverse`` reverses it.
         """

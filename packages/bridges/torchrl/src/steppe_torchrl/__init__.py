@@ -1,4 +1,7 @@
-"""Convert specs between steppe and TorchRL. Data needs no conversion: both use the same TensorDict layout."""
+"""Convert specs between steppe and TorchRL.
+
+Data needs no conversion: both use the same TensorDict layout.
+"""
 
 from __future__ import annotations
 

@@ -156,7 +156,10 @@ def _choice(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
 
 
 def _is_value(part: object) -> bool:
-    """Whether a choice is a value: stored as it is in TorchRL, as a spec of that value in steppe."""
+    """Whether a choice is a plain value instead of a spec.
+
+    TorchRL stores the value itself; steppe stores the spec of that value.
+    """
     if is_non_tensor(part):
         return True
     return isinstance(part, steppe_specs.NonTensor) and type(part) is not steppe_specs.NonTensor

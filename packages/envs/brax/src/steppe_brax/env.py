@@ -22,7 +22,7 @@ __all__ = ["BraxEnv", "BraxWrapper"]
 
 
 class BraxWrapper(JaxEnv):
-    """Wrap an environment of Brax, ``brax.envs.get_environment(...)``, as a batch of environments.
+    """Wrap an environment of Brax, ``brax.envs.get_environment(...)``.
 
     ====================================  =============================================================================
     Key                                   Value, for a batch ``[*B]``
@@ -98,8 +98,8 @@ class BraxWrapper(JaxEnv):
         """Draw one environment with MuJoCo, as ``brax.io.image`` does.
 
         Args:
-            tensordict: data with the state; none where the state is kept in the environment.
-            row: which of a batch.
+            tensordict: data with the state. None if the environment keeps the state.
+            row: index of the environment in a batch.
             **kwargs: ``height``, ``width`` and ``camera``.
 
         Returns:
@@ -109,7 +109,7 @@ class BraxWrapper(JaxEnv):
             NotSupported: the environment has no model of MuJoCo.
         """
         if not hasattr(self._env.unwrapped, "sys"):
-            raise NotSupported(f"{self!r} has no model of MuJoCo that could be drawn.")
+            raise NotSupported(f"{self!r} has no MuJoCo model, so it cannot be drawn.")
         from brax.io import image
 
         return image.render_array(self._env.sys, self.native_state(tensordict, row).pipeline_state, **kwargs)
@@ -131,7 +131,7 @@ class BraxEnv(MadeByName, BraxWrapper):
 
     Raises:
         EnvNotFound: Brax has no such environment.
-        NotSupported: an argument for pixels, which Brax does not render while it steps.
+        NotSupported: an argument for pixels was passed, but Brax renders no pixels in steps.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class BraxEnv(MadeByName, BraxWrapper):
         for name in ("from_pixels", "pixels_only", "camera_id", "render_kwargs"):
             if kwargs.pop(name, None):
                 raise NotSupported(
-                    f"{name} is not supported: Brax renders no pixels while it steps. env.render() renders one "
-                    "environment; make it with render_mode='rgb_array'."
+                    f"{name} is not supported: Brax renders no pixels in steps. Make the environment with "
+                    "render_mode='rgb_array', and call env.render() to draw one environment."
                 )
         base_kwargs = base_arguments(kwargs)
         if episode_length is None and action_repeat != 1:
@@ -192,7 +192,7 @@ _BATCH_WRAPPERS = ("VmapWrapper", "DomainRandomizationVmapWrapper", "AutoResetWr
 
 
 def _functions(env: Any) -> tuple[Any, Any]:
-    """Return the reset and step functions of one environment, for :class:`steppe_jax.EnvFunctions`."""
+    """Return the reset and step functions of one environment."""
 
     def outcome(state: Any) -> tuple[Any, Outcome]:
         done = state.done > 0

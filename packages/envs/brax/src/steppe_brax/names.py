@@ -6,7 +6,7 @@ __all__ = ["env_names"]
 
 
 def env_names() -> list[str]:
-    """Return the names registered with ``brax.envs``, sorted, for ``make_env("brax:...")``."""
+    """Return the names registered with ``brax.envs``, sorted."""
     from brax import envs
 
     return sorted(vars(envs)["_envs"])

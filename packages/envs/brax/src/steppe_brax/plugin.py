@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``brax:``. Importing this module imports neither Brax nor torch."""
+"""Plugin hooks of the namespace ``brax:``.
+
+Importing this module imports neither Brax nor torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DMControlEnv: makes environments of dm_control by name."""
+"""DMControlEnv: make environments of dm_control by name."""
 
 from __future__ import annotations
 

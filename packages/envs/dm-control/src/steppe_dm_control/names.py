@@ -18,7 +18,10 @@ _LOCOMOTION_MODULES = ("basic_cmu_2019", "basic_rodent_2020")
 
 
 def available_tasks() -> dict[str, list[str]]:
-    """Return the tasks of each domain of the suite, and of ``"manipulation"`` and ``"locomotion"``."""
+    """Return the tasks of each domain.
+
+    The domains are those of the suite, ``"manipulation"`` and ``"locomotion"``.
+    """
     from dm_control import manipulation, suite
 
     tasks: dict[str, list[str]] = {}
@@ -30,7 +33,7 @@ def available_tasks() -> dict[str, list[str]]:
 
 
 def available_names() -> list[str]:
-    """Return the names of all environments: ``cheetah-run``, ``manipulation/...``, ``locomotion/...``."""
+    """Return the names of all environments: ``cheetah-run``, ``manipulation/...``"""
     tasks = available_tasks()
     others = (MANIPULATION, LOCOMOTION)
     names = [
@@ -40,7 +43,10 @@ def available_names() -> list[str]:
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Split ``cheetah-run`` or ``cheetah/run`` into domain and task. Without a separator, the task is None."""
+    """Split ``cheetah-run`` or ``cheetah/run`` into domain and task.
+
+    Without a separator, the task is None.
+    """
     # Names of domains and tasks contain underscores, but no dashes.
     domain, separator, task = name.partition("/") if "/" in name else name.partition("-")
     return domain, task if separator else None

@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``dm:``. Importing this module imports neither dm_control nor torch."""
+"""Plugin hooks of the namespace ``dm:``.
+
+Importing this module imports neither dm_control nor torch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from steppe.registry import LibraryInfo, hookimpl, installed_library
 
 @hookimpl
 def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make a ``DMControlEnv``: ``cheetah-run``, ``cheetah/run``, ``manipulation/reach_site_features``, ..."""
+    """Make a ``DMControlEnv``: ``cheetah-run``, ``manipulation/reach_site_features``"""
     from .env import DMControlEnv
 
     return DMControlEnv(name, **kwargs)

@@ -1,4 +1,4 @@
-"""Find the random state of an environment of dm_control, which seeds are applied to."""
+"""Find the random state of an environment of dm_control, for its seeds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["find_random_state"]
 
 
 def find_random_state(env: Any) -> np.random.RandomState | None:
-    """Return the random state of an environment, looked up through wrappers; None if it has none.
+    """Return the random state of an environment, looked up through wrappers.
 
-    In the suite, the task has the state (``task.random``). In a composer environment (manipulation, locomotion), the
-    environment has it.
+    Returns None if it has none. In the suite, the task has the state (``task.random``). In a composer environment
+    (manipulation, locomotion), the environment has it.
 
     Args:
         env: an environment of dm_control.

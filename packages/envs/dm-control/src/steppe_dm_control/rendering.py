@@ -1,4 +1,4 @@
-"""Rendering without a display: through EGL, unless the user has chosen something else."""
+"""Render through EGL if there is no display."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ _MODULE = "dm_control._render"
 
 
 def prepare_rendering() -> None:
-    """Let dm_control render without a display where there is none and the user has not said how: through EGL.
+    """Make dm_control render through EGL if there is no display.
 
-    The library reads ``MUJOCO_GL`` once, when it is imported. Where that was before somebody asked for a frame (an
-    environment without pixels came first, or the user's own import), it has chosen GLFW, which needs a display: the
-    module that chooses is loaded again. GLFW cannot have made a context until then, so nothing is lost.
+    If there is a display, or the user has set ``MUJOCO_GL``, nothing is changed.
+
+    The library reads ``MUJOCO_GL`` once, when it is imported. If it was imported before the first environment with
+    pixels was made, it has chosen GLFW, which needs a display. Then the module that chooses is loaded again. Without a
+    display, GLFW cannot have made a context before, so nothing is lost.
     """
     if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ) or os.environ.get(_VARIABLE):
         return
@@ -27,6 +29,6 @@ def prepare_rendering() -> None:
         return
     try:
         importlib.reload(module)
-    except ImportError:  # there is no EGL here: what renders a frame says so
+    except ImportError:  # EGL is not available; the first render raises the error
         del os.environ[_VARIABLE]
         importlib.reload(module)

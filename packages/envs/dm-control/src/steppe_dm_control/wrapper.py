@@ -1,4 +1,4 @@
-"""DMControlWrapper: wraps an environment object of dm_control."""
+"""DMControlWrapper: wrap an environment object of dm_control."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class DMControlWrapper(GymLikeEnv):
     ====================  =========================================================================================
 
     The next reset applies the seed of ``set_seed`` to the random state of the task. The data then equals that of an
-    environment made with ``random=seed``. Later resets continue with the same state. Values that the library draws
-    while it makes an environment (the stiffness of ``lqr``) depend on ``random=`` of :class:`DMControlEnv`.
+    environment made with ``random=seed``. Later resets continue with the same state. Values that the library draws when
+    it makes an environment (the stiffness of ``lqr``) depend on ``random=`` of :class:`DMControlEnv`.
 
     In dm_control, a step after the end of an episode starts a new episode and ignores the action. Its reward is 0.
     Rollouts, batches and collectors reset before that.
@@ -88,11 +88,13 @@ class DMControlWrapper(GymLikeEnv):
     ) -> None:
         if not hasattr(env, "observation_spec") or not hasattr(env, "action_spec"):
             raise TypeError(
-                f"DMControlWrapper wraps an environment of dm_control, which has specs, not {env!r}. "
-                "DMControlEnv('cheetah', 'run') makes one by its name."
+                f"DMControlWrapper wraps an environment of dm_control, which has specs, found {env!r}. To make one by "
+                "its name, call DMControlEnv('cheetah', 'run')."
             )
         if kwargs.get("batch_size"):
-            raise NotSupported("An environment of dm_control is no batch: ParallelEnv(n, 'dm:cheetah-run') makes one.")
+            raise NotSupported(
+                "DMControlWrapper takes no batch size. For a batch, call ParallelEnv(n, 'dm:cheetah-run')."
+            )
         super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
         state = self.__dict__
         state["from_pixels"] = from_pixels
@@ -168,10 +170,10 @@ class DMControlWrapper(GymLikeEnv):
         return False, False
 
     def _act(self, action: Any) -> tuple[Any, Any, Any, Any]:
-        """One step of the library, whose reward is a number: 0 where it began an episode.
+        """Step the library. If the step began a new episode, its reward is 0 instead of None.
 
         Raises:
-            SpecError: the reward of another step is none.
+            SpecError: the reward of any other step is None.
         """
         step_type, reward, discount, observation = timestep = self._env.step(action)
         if type(reward) is not float:
@@ -182,12 +184,12 @@ class DMControlWrapper(GymLikeEnv):
 
     @staticmethod
     def _flags_of(discount: Any) -> tuple[bool, bool]:
-        """Whether an episode that is over has terminated, or was truncated."""
+        """Return whether an ended episode terminated, and whether it was truncated."""
         terminated = as_numbers("discount", discount).item() == 0
         return terminated, not terminated
 
     def _write(self, observation: Any, out: dict[Any, np.ndarray]) -> None:
-        """Write the library's observations into their rows, and a frame with ``from_pixels``."""
+        """Write the library's observations, and a frame with ``from_pixels``."""
         if not self._named:
             observation = {"observation": observation}
         try:
@@ -215,7 +217,10 @@ class DMControlWrapper(GymLikeEnv):
     # -- the tensordict path --------------------------------------------------------------------------------------
 
     def read_obs(self, observations: Any) -> dict[Any, torch.Tensor]:
-        """Convert the library's observations to ``{name: tensor}``, with a frame with ``from_pixels``."""
+        """Convert the library's observations to ``{name: tensor}``.
+
+        With ``from_pixels``, add a frame.
+        """
         out = {}
         for name in [*(name for name, _ in self._entries), *([_PIXELS] if self.from_pixels else [])]:
             spec = self.full_observation_spec[name]
@@ -240,7 +245,7 @@ class DMControlWrapper(GymLikeEnv):
             raise TypeError(f"reset does not take {sorted(kwargs)}: the reset of dm_control takes no arguments.")
         if seed is not None:
             state = find_random_state(self._env)
-            assert state is not None  # checked by set_seed
+            assert state is not None  # set_seed has checked that it exists
             state.seed(seed)
         return self._env.reset()
 
@@ -286,8 +291,8 @@ class DMControlWrapper(GymLikeEnv):
             if type(error).__module__.partition(".")[0] != "mujoco" and "OpenGL" not in str(error):
                 raise
             raise NotSupported(
-                f"MuJoCo cannot render here ({error}). It chooses how when it is imported: set MUJOCO_GL=egl (a GPU "
-                "or Mesa), or MUJOCO_GL=osmesa, before the program starts."
+                f"MuJoCo cannot render here ({error}). Before the program starts, set MUJOCO_GL=egl (a GPU or Mesa) or "
+                "MUJOCO_GL=osmesa."
             ) from error
         return frame
 

@@ -25,7 +25,9 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class MultiThreadedEnvWrapper(EnvBase):
-    """Wrap a synchronous pool of EnvPool (``env_type="gymnasium"``) as a batch of environments.
+    """Wrap a synchronous pool of EnvPool as a batch of environments.
+
+    The pool must be made with ``env_type="gymnasium"``.
 
     ==================  ===========================================================================================
     Key                 Value, for a pool of n environments
@@ -37,9 +39,9 @@ class MultiThreadedEnvWrapper(EnvBase):
     ``"valid"``         ``[n, 1]`` bool, with ``raw_rows`` only
     ==================  ===========================================================================================
 
-    Rows that ended are reset at once by their ids, because EnvPool's own automatic reset comes one step later and
-    ignores an action. With ``raw_rows``, EnvPool resets rows itself: the row of such a step has reward 0, done False
-    and ``("next", "valid")`` False.
+    Ended rows are reset at once by their ids, because EnvPool's automatic reset takes one more step and ignores its
+    action. With ``raw_rows``, EnvPool resets rows itself: the row of such a step has reward 0, done False and
+    ``("next", "valid")`` False.
 
     Args:
         env: the pool.
@@ -112,7 +114,10 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     @property
     def row_writer(self) -> PoolRows | None:
-        """The row writer of all environments; None with ``raw_rows``, or if the data goes to a device."""
+        """The row writer of all environments.
+
+        It is None with ``raw_rows``, or if the data goes to a device.
+        """
         if self.no_row_writer_reason is not None:
             return None
         writer: PoolRows = self.cached(
@@ -135,7 +140,10 @@ class MultiThreadedEnvWrapper(EnvBase):
         return decoded
 
     def _advance(self, tensordict: TensorDictBase) -> tuple[Arrays, np.ndarray]:
-        """Step the pool; return the arrays of ``next``, and whether each row ended, ``[n]``."""
+        """Step the pool.
+
+        Returns the arrays of ``next``, and whether each row ended, ``[n]``.
+        """
         arrays, reward, terminated, truncated = self._pool.step(self._decoded_action(tensordict))
         ended = terminated | truncated
         arrays["reward"] = cast(reward, _FLOAT32)[:, None]
@@ -182,7 +190,10 @@ class MultiThreadedEnvWrapper(EnvBase):
         return self._data(self._advance(tensordict)[0])
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Step once, and reset the rows that ended; with ``raw_rows``, EnvPool resets them in the next step."""
+        """Step once, and reset the rows that ended.
+
+        With ``raw_rows``, EnvPool resets them in the next step.
+        """
         if self.run_type_checks or not self.is_validated("step") or type(tensordict) is not TensorDict:
             return self._checked_step(tensordict)
         self.check_open("step")
@@ -236,7 +247,10 @@ class MultiThreadedEnvWrapper(EnvBase):
             root.set(key, value.to(self.device) if self.device is not None else value)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Reset the rows that ended, in place; with ``raw_rows``, EnvPool resets them in the next step."""
+        """Reset the rows that ended, in place.
+
+        With ``raw_rows``, EnvPool resets them in the next step.
+        """
         if self.raw_rows:
             for name in _FLAGS:
                 tensordict.set(name, torch.zeros_like(tensordict.get(name)))
@@ -245,8 +259,8 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         raise NotSupported(
-            "EnvPool seeds a pool when it is made, and this pool was made outside of steppe: make it with seed=..., or "
-            "use MultiThreadedEnv, which makes a new pool with the seed."
+            "EnvPool seeds a pool only when it is made, and this pool was made outside of steppe. Make it with "
+            "seed=..., or use MultiThreadedEnv, which makes a new pool with the seed."
         )
 
     def close(self, *, raise_if_closed: bool = False) -> None:

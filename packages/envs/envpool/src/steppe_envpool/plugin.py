@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``envpool:``. Importing this module imports neither EnvPool nor torch."""
+"""Plugin hooks of the namespace ``envpool:``.
+
+Importing this module imports neither EnvPool nor torch.
+"""
 
 from __future__ import annotations
 

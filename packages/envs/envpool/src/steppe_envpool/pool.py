@@ -32,7 +32,10 @@ class Pool:
         self._dtypes = [((key,) if isinstance(key, str) else key, key, dtype) for key, dtype in dtypes.items()]
 
     def decode(self, action: np.ndarray) -> np.ndarray:
-        """Convert actions ``[n, *shape]`` of the spec to actions of the pool. The pool casts them to its dtype."""
+        """Convert actions ``[n, *shape]`` of the spec to actions of the pool.
+
+        The pool casts them to its dtype.
+        """
         if self._one_hot:
             # Of two columns, the second one is the index of the action. This is faster than argmax.
             return action[:, 1] if action.shape[-1] == 2 else action.argmax(-1)
@@ -48,12 +51,18 @@ class Pool:
         return self._observations(observation), reward, terminated, truncated
 
     def send_reset(self, rows: np.ndarray | Sequence[int]) -> None:
-        """Start the reset of some rows without waiting; :meth:`receive_reset` returns the result."""
-        # The first half of the pool's reset(): EnvPool has no public method for it. recv() is the second half.
+        """Start the reset of some rows without waiting.
+
+        :meth:`receive_reset` returns the result.
+        """
+        # The pool's reset() is a send and a recv(). EnvPool has no public method for the send.
         self.library._reset(np.asarray(rows, np.int32))
 
     def receive_reset(self) -> tuple[np.ndarray, Arrays]:
-        """Wait for a reset; return the indices of the reset rows, and their observations in the same order."""
+        """Wait for the result of :meth:`send_reset`.
+
+        Returns the indices of the reset rows, and their observations in the same order.
+        """
         observation, info = self.library.recv(reset=True)
         return info["env_id"], self._observations(observation)
 

@@ -13,8 +13,8 @@ from .pool import NO_PARTIAL_STEP, Pool
 
 __all__ = ["PoolRows"]
 
-#: Up to this many bytes of observations, single steps go through rows. Above, the additional copy costs more than
-#: TensorDicts of the pool's own arrays.
+#: Maximum number of bytes of observations for single steps on rows. Above it, the additional copy costs more than
+#: making TensorDicts of the pool's arrays.
 _MAX_COPIED_BYTES = 128 * 1024
 
 
@@ -37,7 +37,10 @@ class PoolRows(RowWriter):
         return self.pool.decode(actions[self.layout.action_keys[0]])
 
     def bind(self, rows: Rows, progress: Progress) -> BoundPool:
-        """Prepare to write these rows. ``progress`` is not used: an error in the pool concerns all rows."""
+        """Prepare to write these rows.
+
+        ``progress`` is not used: an error in the pool concerns all rows.
+        """
         return BoundPool(self, rows)
 
 
@@ -61,7 +64,7 @@ class BoundPool(BoundWriter):
         return self.rows.write_flags(terminated | truncated, terminated, truncated)
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
-        """Reset some rows. ``env_info`` is ignored: pools take none."""
+        """Reset some rows. ``env_info`` is ignored, because pools accept none."""
         self.pool.send_reset(at)
         ids, fresh = self.pool.receive_reset()
         for key, target in self._root:

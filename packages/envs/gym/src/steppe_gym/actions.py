@@ -1,4 +1,7 @@
-"""Convert decoded actions to values of a library's action space, with functions compiled at construction."""
+"""Convert decoded actions to values of a library's action space.
+
+The functions that convert are compiled at construction.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ _MAX_TABLE = 4096
 
 
 def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | None:
-    """Make the function that converts decoded actions to values of a space; None if they are equal.
+    """Make the function that converts decoded actions to values of a space.
 
-    The array path decodes a single one-hot or categorical action to an int, other actions to an array, and actions of
-    several leaves to a dict of these by key.
+    Returns None if they are equal. The array path decodes a single one-hot or categorical action to an int, other
+    actions to an array, and actions of several leaves to a dict of these by key.
 
     Args:
         space: the action space.
@@ -46,9 +49,10 @@ def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | N
 def joint_choice(
     space: Any, observation: Spec, categorical_action_encoding: bool = False, device: torch.device | None = None
 ) -> Spec | None:
-    """Make the spec of a MultiDiscrete as one choice, if the observation has an ``"action_mask"`` of combinations.
+    """Make the spec of a MultiDiscrete as one choice among all combinations.
 
-    A mask of shape ``[n, m]`` allows pairs of values. It cannot be expressed as one mask for each of two choices.
+    This needs an observation ``"action_mask"`` of combinations. A mask of shape ``[n, m]`` allows pairs of values. It
+    cannot be expressed as one mask for each of two choices.
 
     Returns:
         A Categorical or OneHot of ``n * m`` categories, in the order of the flattened mask. None if the space is not a
@@ -67,7 +71,10 @@ def joint_choice(
 
 
 def joint_decoder(space: Any) -> Callable[[Any], Any]:
-    """Make the function that converts a category of :func:`joint_choice` to an action of the MultiDiscrete."""
+    """Make the function that converts a joint choice to a MultiDiscrete action.
+
+    :func:`joint_choice` makes the spec of the choice.
+    """
     counts, dtype = tuple(int(n) for n in space.nvec), np.dtype(space.dtype)
     start = getattr(space, "start", None)
     offset = np.zeros(len(counts), dtype) if start is None else np.asarray(start, dtype)
@@ -75,7 +82,10 @@ def joint_decoder(space: Any) -> Callable[[Any], Any]:
 
 
 def batch_actions(space: Any, rows: Sequence[Any]) -> Any:
-    """Batch the actions of several rows for a vector environment: arrays, in the containers of the space."""
+    """Batch the actions of several rows for a vector environment.
+
+    The result has arrays, in the containers of the space.
+    """
     kind = kind_of(space)
     if kind == "Dict":
         return {name: batch_actions(part, [row[name] for row in rows]) for name, part in space.spaces.items()}
@@ -155,9 +165,10 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
 
 
 def _discrete(space: Any) -> Callable[[int], Any]:
-    """Make the function that converts a category to a number of the space, with its dtype and start.
+    """Make the function that converts a category to a number of the space.
 
-    Environments validate actions, which takes longer for a Python int than for a number of the space's dtype.
+    The number has the dtype and the start of the space. Environments validate actions, which takes longer for a Python
+    int than for a number of the space's dtype.
     """
     first, n, kind = int(getattr(space, "start", 0)), int(space.n), np.dtype(space.dtype).type
     if n > _MAX_TABLE:
@@ -166,7 +177,10 @@ def _discrete(space: Any) -> Callable[[int], Any]:
 
 
 def _decode_sequence(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """Make the function for a Sequence: the elements along the first dimension become a tuple, or a stacked array."""
+    """Make the function that converts actions of a Sequence.
+
+    The elements along the first dimension become a tuple, or a stacked array.
+    """
     element = element_spec(space, spec)
     build = _decode_tree(space.feature_space, element, prefix)
     if isinstance(element, Composite):
@@ -201,7 +215,10 @@ def _part_spec(spec: Spec) -> Spec:
 
 
 def _decode_part(space: Any, spec: Spec) -> Callable[[Any], Any]:
-    """Make the function for a part of a stacked Tuple, which is a numpy scalar, an array, or a one-hot row."""
+    """Make the function for a part of a stacked Tuple.
+
+    The part is a numpy scalar, an array, or a one-hot row.
+    """
     decode = _decode_leaf(space, spec)
     if kind_of(space) != "Discrete":
         return decode or np.array

@@ -1,4 +1,4 @@
-"""Look up attributes and the library of an environment object, through its wrappers."""
+"""Look up attributes and the library of an environment through its wrappers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["find_attribute", "library_of"]
 
 
 def find_attribute(env: Any, name: str, default: object) -> Any:
-    """Look an attribute up on an environment, then on each environment inside its wrappers.
+    """Look up an attribute on an environment and inside its wrappers.
 
     The wrappers of gymnasium 1.0 and later do not forward attributes.
     """
@@ -23,7 +23,10 @@ def find_attribute(env: Any, name: str, default: object) -> Any:
 
 
 def library_of(env: Any) -> str | None:
-    """Return the library of an environment's spaces, ``"gymnasium"`` or ``"gym"``; None if it is neither."""
+    """Return the library of an environment's spaces, ``"gymnasium"`` or ``"gym"``.
+
+    Returns None if it is neither.
+    """
     for value in (env.action_space, env.observation_space, env):
         for cls in type(value).__mro__:
             root = cls.__module__.partition(".")[0]

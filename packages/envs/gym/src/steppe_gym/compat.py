@@ -93,7 +93,10 @@ class FiveTuple:
         return self.module.make(name, **kwargs)
 
     def checker_arguments(self, disable: bool | None) -> dict[str, Any]:
-        """Return the argument of ``make`` for the environment checker, in versions that have one."""
+        """Return the argument of ``make`` for the environment checker.
+
+        Versions without the checker get no argument.
+        """
         return {"disable_env_checker": True if disable is None else disable}
 
     def render_arguments(self, render_mode: str | None) -> dict[str, Any]:
@@ -118,7 +121,10 @@ class FiveTuple:
         return step
 
     def sort_step(self, outputs: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Convert the result of ``step`` to ``(observation, reward, terminated, truncated, info)``."""
+        """Convert the result of ``step`` to five values.
+
+        They are ``(observation, reward, terminated, truncated, info)``.
+        """
         if not isinstance(outputs, tuple) or len(outputs) != 5:
             raise not_five(outputs)
         return outputs
@@ -128,12 +134,15 @@ class FiveTuple:
         return result
 
     def unsort_reset(self, result: tuple[Any, Any]) -> Any:
-        """Convert ``(observation, info)`` to the result of a ``reset`` with the API of the library."""
+        """Convert ``(observation, info)`` to the library's result of ``reset``."""
         return result
 
     @property
     def loses_steps_of_batches(self) -> bool:
-        """Whether vector environments of the library insert a step before each episode that is not a transition."""
+        """Whether vector environments insert a step that is not a transition.
+
+        Such libraries insert it before each episode.
+        """
         return self.library == "gymnasium" and self.version.release[:2] == (1, 0)
 
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
@@ -155,7 +164,10 @@ class FiveTuple:
 
 
 class SeedKeyword(FiveTuple):
-    """Adapter of gym 0.22 to 0.25: ``reset`` takes a seed, ``step`` returns four values, infos hold the time limit."""
+    """Adapter of gym 0.22 to 0.25.
+
+    ``reset`` takes a seed, ``step`` returns four values, and infos contain the time limit.
+    """
 
     def checker_arguments(self, disable: bool | None) -> dict[str, Any]:
         return super().checker_arguments(disable) if self._since("0.24") else {}
@@ -185,7 +197,7 @@ class SeedKeyword(FiveTuple):
             truncated = done & _truncated_rows(info, len(done))
             return observation, reward, done & ~truncated, truncated, info
         truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
-        # What is no flag goes on as it is, to be refused with the name of the environment.
+        # Values that are not flags are returned unchanged; a later check refuses them and names the environment.
         return observation, reward, False if truncated else done, truncated, info
 
     def unsort_step(self, result: tuple[Any, Any, Any, Any, Any]) -> Any:
@@ -234,7 +246,10 @@ class SeedMethod(SeedKeyword):
 
 
 class StableBaselines(SeedMethod):
-    """Adapter of vector environments of Stable-Baselines3: the old API with the spaces of gymnasium."""
+    """Adapter of vector environments of Stable-Baselines3.
+
+    They have the API of old gym versions, and the spaces of gymnasium.
+    """
 
     vector_actions_are_rows = False
 
@@ -272,13 +287,16 @@ def adapter_for() -> Adapter:
     with warnings.catch_warnings():
         # Importing gym with numpy 2 emits a warning, besides a notice on stderr.
         warnings.simplefilter("ignore")
-        gym_backend()  # if neither is installed, its error says how to install one
+        gym_backend()  # if neither library is installed, this raises the error that says how to install one
         adapter: Adapter = _adapter()
         return adapter
 
 
 def _reset_arguments(env: Any) -> set[str] | None:
-    """Return the parameters of the innermost environment's ``reset``; None if it has ``**kwargs``."""
+    """Return the parameters of the innermost environment's ``reset``.
+
+    Returns None if it has ``**kwargs``.
+    """
     parameters = inspect.signature(getattr(env, "unwrapped", env).reset).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None

@@ -1,7 +1,7 @@
-"""The registry of conversions behind ``space_to_spec``: one for each class of spaces.
+"""The registry of conversions of spaces to specs, for ``space_to_spec``.
 
 A space uses the conversion of the first class in its MRO that has one, so a third-party subclass of ``Box`` needs no
-conversion of its own.
+separate conversion.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def register_gym_spec_conversion(
 
 
 def conversion_of(space: Any) -> Conversion:
-    """Return the conversion that is registered for the class of a space, or for its nearest base class.
+    """Return the conversion of a space: that of its class or nearest base class.
 
     Raises:
         NotSupported: no conversion is registered.
@@ -128,7 +128,7 @@ def _classes_named(name: str) -> list[type]:
 
 
 def _with_declared_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a conversion so that it receives only the keyword arguments that it declares."""
+    """Wrap a conversion so that it receives only arguments that it declares."""
     parameters = list(inspect.signature(function).parameters.values())
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters[1:]}

@@ -1,4 +1,4 @@
-"""EndOfLifeTransform: marks the loss of a life in games that continue after it."""
+"""EndOfLifeTransform: mark the loss of a life in games that continue after it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class EndOfLifeTransform(Transform):
 
     @property
     def writes_done(self) -> bool:
-        """True if the lives are read from the environment, which must happen before it is reset."""
+        """Whether lives are read from the environment.
+
+        They must be read before the environment is reset, as if this transform wrote done entries.
+        """
         return not self._observed
 
     @takes_leaf
@@ -59,7 +62,9 @@ class EndOfLifeTransform(Transform):
         parent = self.parent
         assert parent is not None
         if self.done_key not in parent.done_keys:
-            raise SpecError(f"EndOfLifeTransform: unknown done entry {self.done_key!r}, found {parent.done_keys}.")
+            raise SpecError(
+                f"EndOfLifeTransform: the environment has no done entry {self.done_key!r}. It has {parent.done_keys}."
+            )
         self._observed = self.lives_key in observation_spec
         observation_spec[self.eol_key] = parent.full_done_spec[self.done_key].clone()
         if not self._observed:
@@ -85,7 +90,10 @@ class EndOfLifeTransform(Transform):
         return tensordict_reset
 
     def _lives(self, data: TensorDictBase) -> torch.Tensor:
-        """Return the current number of lives, and write it into ``data`` unless it is observed."""
+        """Return the number of lives.
+
+        If the number is not observed, it is also written into ``data``.
+        """
         if self._observed:
             lives: torch.Tensor = data.get(self.lives_key)
             return lives
@@ -101,7 +109,7 @@ class EndOfLifeTransform(Transform):
         return lives
 
     def register_keys(self, loss: Any) -> None:
-        """Let a loss, or an advantage estimator, read the mark instead of done and terminated.
+        """Make a loss, or an advantage estimator, use the mark as done and terminated.
 
         Args:
             loss: an object with a method ``set_keys(done=..., terminated=...)``.

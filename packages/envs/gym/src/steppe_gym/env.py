@@ -1,4 +1,4 @@
-"""GymEnv: makes environments of gym and gymnasium by name."""
+"""GymEnv: make environments of gym and gymnasium by name."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ class GymEnv(MadeByName, GymWrapper):
         pixels_only: bool,
         **kwargs: Any,
     ) -> tuple[Any, int | None]:
-        """Make the environment of the library; return it, and how often the wrapper repeats actions."""
+        """Make the environment of the library.
+
+        Returns the environment, and how often the wrapper repeats actions.
+        """
         with nullcontext() if backend is None else set_gym_backend(backend):
             adapter = adapter_for()
         if from_pixels:

@@ -1,4 +1,4 @@
-"""Frame skip: repeats actions, as a step function or as a wrapper class of the library."""
+"""Repeat actions, in a step function or in a wrapper class of the library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ __all__ = ["checked_frame_skip", "repeated", "with_frame_skip"]
 
 
 def repeated(step: Step, times: int) -> Step:
-    """Make a step function that repeats an action and sums the rewards; the end of the episode stops it."""
+    """Make a step function that repeats an action and sums the rewards.
+
+    The end of the episode stops it.
+    """
 
     def step_repeatedly(action: Any) -> tuple[Any, Any, Any, Any, Any]:
         total: Any = 0
@@ -20,7 +23,7 @@ def repeated(step: Step, times: int) -> Step:
             observation, reward, terminated, truncated, info = step(action)
             try:
                 total = total + reward
-            except TypeError:  # no number: whoever writes it says so
+            except TypeError:  # not a number; the code that writes the reward raises the error
                 return observation, reward, terminated, truncated, info
             if terminated or truncated or terminated is None or truncated is None:
                 break

@@ -1,4 +1,4 @@
-"""Use steppe environments as gym or gymnasium environments: ``as_gym`` and ``register_gym``."""
+"""Use steppe environments as gym or gymnasium environments."""
 
 from __future__ import annotations
 
@@ -102,16 +102,20 @@ def register_gym(
 
 
 def _in_spec(adapter: Adapter, name: str) -> bool:
-    """Whether the library's ``EnvSpec`` has an argument; its ``register`` passes ``**kwargs`` on to it."""
+    """Whether the library's ``EnvSpec`` has an argument.
+
+    The library's ``register`` passes ``**kwargs`` to its ``EnvSpec``.
+    """
     return name in inspect.signature(adapter.submodule("envs.registration").EnvSpec).parameters
 
 
 def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any] = (), to_numpy: bool = True) -> Any:
-    """Convert a steppe environment to one of gymnasium or gym, with the API of the installed version.
+    """Convert a steppe environment to one of gymnasium or gym.
 
-    If ``"observation"`` is the only observation entry, the observation space is the space of that entry. Otherwise it
-    is a Dict. The same holds for the action space. Discrete actions are integers, for either encoding of the spec. An
-    episode ends with the done entry at the root, or with any done entry if the root has none.
+    The result has the API of the installed version. If ``"observation"`` is the only observation entry, the observation
+    space is the space of that entry. Otherwise it is a Dict. The same holds for the action space. Discrete actions are
+    integers, for either encoding of the spec. An episode ends with the done entry at the root, or with any done entry
+    if the root has none.
 
     Args:
         env: an environment without a batch.
@@ -196,7 +200,7 @@ def _class_for(adapter: Adapter) -> type:
             self.env.close(raise_if_closed=False)
 
         def _flag(self, data: TensorDictBase, name: str) -> bool | None:
-            """Whether any done entry of this name is True; None if there is no such entry."""
+            """Return whether any done entry of this name is True; None if there is no such entry."""
             keys = [key for key in self._done_keys if (key if isinstance(key, str) else key[-1]) == name]
             return any(bool(data[key].any()) for key in keys) if keys else None
 
@@ -215,14 +219,20 @@ def _class_for(adapter: Adapter) -> type:
 
 
 def _only_entry_or_all(spec: Composite, name: str) -> tuple[str | None, Spec]:
-    """Return key and spec of the only entry if it has the usual name; otherwise None and the whole spec."""
+    """Return key and spec of the only entry if it has the usual name.
+
+    Otherwise return None and the whole spec.
+    """
     if list(spec.keys()) == [name]:
         return name, spec[name]
     return None, spec
 
 
 def value_of(data: Any, spec: Spec, *, to_numpy: bool) -> Any:
-    """Convert data of a spec to a value of the space that ``spec_to_space`` makes of the spec."""
+    """Convert data of a spec to a value of its space.
+
+    ``spec_to_space`` makes the space of a spec.
+    """
     if isinstance(spec, Composite):
         return {str(key): value_of(data[key], part, to_numpy=to_numpy) for key, part in spec.items()}
     if isinstance(spec, NonTensor):

@@ -1,4 +1,7 @@
-"""Kernels: functions that take one step of the array path, specialized for the specs before the first step."""
+"""Kernels: functions that take one step of the array path.
+
+They are specialized for the specs before the first step.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def compile_kernel(
     readers: Sequence[Any] = (),
     check: Callable[[Any, Any], None] | None = None,
 ) -> Kernel:
-    """Make the function that takes one step, in any row.
+    """Make the function that takes one step in any row.
 
     Args:
         step: function that takes an action of the library and returns five values.
@@ -72,9 +75,9 @@ def bind_kernel(
     stale: list[bool],
     otherwise: Kernel,
 ) -> Kernel:
-    """Make the function that takes one step in a fixed row with a single array and a scalar reward.
+    """Make the function that takes one step in a fixed row.
 
-    It takes half the time of a kernel for any row.
+    The observation must be a single array, and the reward a scalar. It takes half the time of a kernel for any row.
 
     Args:
         step: function that takes an action of the library and returns five values.
@@ -83,8 +86,8 @@ def bind_kernel(
         write: ``write(row, observation)`` for observations that are not arrays of that shape.
         reward_row: the row of the reward, ``[1]``.
         check: validates the first observation and reward before they are written. ``None``: already validated.
-        stale: a list that is not empty once this kernel is outdated.
-        otherwise: the kernel that takes steps from then on.
+        stale: a list that gets an item when this kernel becomes outdated.
+        otherwise: the kernel that takes the steps afterwards.
     """
     shape, dtype = observation_row.shape, observation_row.dtype
 

@@ -71,7 +71,10 @@ def make_single(
 
 
 def repeats_actions(adapter: Adapter, name: str) -> bool:
-    """Whether the environment of this name repeats actions itself, because it has an argument ``frameskip``."""
+    """Whether the environment of this name repeats actions itself.
+
+    Such an environment has an argument ``frameskip``.
+    """
     if not isinstance(name, str):
         return False
     try:
@@ -172,7 +175,7 @@ def _register(adapter: Adapter, name: str) -> None:
 
 @contextmanager
 def _explained(adapter: Adapter, name: str, namespace: str, list_names: Callable[[], list[str]]) -> Iterator[None]:
-    """Context for making an environment: converts errors of the library to errors that say how to fix them."""
+    """Context that replaces errors of the library by errors with a fix."""
     if not isinstance(name, str):
         type_name = type(name).__name__
         raise TypeError(
@@ -216,7 +219,10 @@ def _is_unknown(error: Exception) -> bool:
 
 
 def _missing_module(error: BaseException) -> str | None:
-    """Return the missing package that caused an error, if it belongs to an extra of the library."""
+    """Return the missing package that caused an error.
+
+    Returns None if no extra of the library has the package.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ModuleNotFoundError) and cause.name is not None:

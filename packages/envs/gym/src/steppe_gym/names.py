@@ -1,4 +1,7 @@
-"""Names of environments: lists and looks up ids without making an environment. Torch-free."""
+"""Names of environments: list and look up ids without making an environment.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ _VERSION = re.compile(r"^(?P<base>.+)-v(?P<version>\d+)$")
 
 
 def available_names() -> list[str]:
-    """Return the ids of the current backend and of the installed packages that extend it, sorted."""
+    """Return the ids of the current backend, sorted.
+
+    The ids of installed packages that extend the backend are included.
+    """
     if gym_backend_name() == "gymnasium":
         for provider in PROVIDERS:
             register_provider(provider)
@@ -54,7 +60,10 @@ def available_names() -> list[str]:
 
 
 def known_names(library: ModuleType) -> list[str]:
-    """Return the ids in the registry of a library, without importing packages that extend it."""
+    """Return the ids in the registry of a library.
+
+    Packages that extend the library are not imported.
+    """
     registry: Any = importlib.import_module(f"{library.__name__}.envs.registration").registry
     # A dict since gym 0.24. Before, an object that holds a dict or a tree.
     specs: Any = registry if isinstance(registry, Mapping) else registry.env_specs
@@ -67,7 +76,10 @@ def provider_of(name: str) -> Provider | None:
 
 
 def register_provider(provider: Provider) -> bool:
-    """Import a package that registers environments; return False if it is not installed or raises an error."""
+    """Import a package that registers environments.
+
+    Returns False if it is not installed or raises an error.
+    """
     if importlib.util.find_spec(provider.module) is None:
         return False
     try:
@@ -79,7 +91,10 @@ def register_provider(provider: Provider) -> bool:
 
 
 def renamed(name: str, names: Iterable[str]) -> str | None:
-    """Return the id of the newest version of an environment, given its id with any version; None if there is none."""
+    """Return the id of the newest version of an environment, from any version.
+
+    Returns None if there is none.
+    """
     requested = _VERSION.match(name)
     if requested is None:
         return None

@@ -1,4 +1,4 @@
-"""Pixel observations: wraps an environment so that it observes rendered frames, for every version."""
+"""Pixel observations: wrap an environment so that it observes rendered frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ PIXELS = "pixels"
 
 
 def are_frames(space: Any) -> bool:
-    """Whether values of a space are RGB images: a Box from 0 to 255 of shape ``[H, W, 3]``."""
+    """Whether values of a space are RGB images.
+
+    Such a space is a Box from 0 to 255 of shape ``[H, W, 3]``.
+    """
     low: Any
     high: Any
     low, high, shape = (getattr(space, name, None) for name in ("low", "high", "shape"))
@@ -33,10 +36,11 @@ def observes_pixels(space: Any) -> bool:
 
 
 def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
-    """Wrap an environment so that its observation is a dict with ``"pixels"``, a frame rendered at each step.
+    """Wrap an environment so that it observes rendered frames.
 
-    An environment that observes pixels already is returned unchanged. In most environments, the shape of a frame is
-    known only after one has been rendered, so this function resets the environment.
+    The observation becomes a dict with ``"pixels"``, a frame rendered at each step. An environment that observes pixels
+    already is returned unchanged. In most environments, the shape of a frame is known only after one has been rendered,
+    so this function resets the environment.
 
     Args:
         env: a single environment, made with ``render_mode="rgb_array"`` in versions that have render modes.

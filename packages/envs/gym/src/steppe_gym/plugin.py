@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``gym:``. Importing this module imports neither gym, gymnasium nor torch."""
+"""Plugin hooks of the namespace ``gym:``.
+
+Importing this module imports neither gym, gymnasium nor torch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from steppe.registry import LibraryInfo, hookimpl
 
 @hookimpl
 def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make a ``GymEnv`` with the current backend; gymnasium is the default if both libraries are installed."""
+    """Make a ``GymEnv`` with the current backend.
+
+    gymnasium is the default if both libraries are installed.
+    """
     from .env import GymEnv
 
     return GymEnv(name, **kwargs)
@@ -18,7 +24,10 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """List the ids of the current backend, and of the installed packages that extend it."""
+    """List the ids of the current backend.
+
+    The ids of installed packages that extend the backend are included.
+    """
     from .names import available_names
 
     return available_names()
@@ -35,7 +44,10 @@ def steppe_library() -> LibraryInfo:
 
 @hookimpl
 def steppe_register(id: str, make: Any, options: dict[str, Any]) -> bool:
-    """Register an environment with the current backend; ``options`` are arguments of ``register_gym``."""
+    """Register an environment with the current backend.
+
+    ``options`` are arguments of ``register_gym``.
+    """
     from .gym_export import register_gym
 
     register_gym(id, make, **options)

@@ -1,4 +1,4 @@
-"""SequentialBatch: a batch of single environments that this package steps in a loop.
+"""SequentialBatch: single environments that are stepped in a loop.
 
 It replaces the library's vector environment in versions that lose data: gym before 0.22 loses the last observations,
 and gymnasium 1.0 loses one step at the start of each episode.
@@ -17,7 +17,9 @@ __all__ = ["SequentialBatch"]
 
 
 class SequentialBatch:
-    """Environments that are stepped one after the other. A row whose episode has ended waits for a reset.
+    """Environments that are stepped one after the other.
+
+    A row whose episode has ended waits for a reset.
 
     Args:
         make: functions that make one environment each.
@@ -37,12 +39,12 @@ class SequentialBatch:
 
     @property
     def unwrapped(self) -> SequentialBatch:
-        """This object: there are no wrappers around it."""
+        """This object, because it has no wrappers."""
         return self
 
     @property
     def env(self) -> Any:
-        """The first environment, on which attributes are looked up."""
+        """The first environment, for looking up attributes."""
         return self.envs[0]
 
     def reset(
@@ -57,7 +59,10 @@ class SequentialBatch:
         return list(self._observations), infos
 
     def step(self, actions: Sequence[Any], *, mask: np.ndarray | None = None) -> tuple[Any, ...]:
-        """Step all rows, or the rows of a mask. Other rows keep their observation, with reward 0."""
+        """Step all rows, or the rows of a mask.
+
+        Other rows keep their observation, with reward 0.
+        """
         infos: list[Any] = [{}] * self.num_envs
         rewards: list[Any] = [0.0] * self.num_envs
         for i, step in enumerate(self._steps):

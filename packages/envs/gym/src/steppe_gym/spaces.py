@@ -70,7 +70,10 @@ def space_to_spec(
 
 
 def element_spec(space: Any, spec: Spec) -> Spec:
-    """Return the spec of one element of a Sequence, in the encoding of the Sequence's spec ``spec``."""
+    """Return the spec of one element of a Sequence.
+
+    The element has the encoding of the Sequence's ``spec``.
+    """
     leaves = list(spec.values(include_nested=True, leaves_only=True)) if isinstance(spec, Composite) else [spec]
     integers = any(isinstance(leaf, Categorical) and not isinstance(leaf, OneHot | Binary) for leaf in leaves)
     return space_to_spec(space.feature_space, categorical_action_encoding=integers)
@@ -196,7 +199,10 @@ def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _stack(parts: list[Spec]) -> Spec | None:
-    """Stack equal specs to one spec with a leading dimension; return None if they differ."""
+    """Stack equal specs to one spec with a leading dimension.
+
+    Returns None if they differ.
+    """
     if not parts or any(not isinstance(part, type(parts[0])) for part in parts[1:]):
         return None
     first = parts[0]

@@ -1,4 +1,4 @@
-"""SpaceReader: reads values of a space, such as observations, into the leaves of a spec.
+"""SpaceReader: read values of a space into the leaves of a spec.
 
 It writes into numpy views of storage (``write``), or makes tensors (``read``) if sizes or types vary. Its functions are
 compiled once, at construction. The module ``actions`` converts in the other direction.
@@ -74,7 +74,10 @@ class Leaf:
         return value
 
     def tensor(self, value: Any) -> Any:
-        """Convert the value of this leaf to a tensor; non-tensor values are returned as non-tensor data."""
+        """Convert the value of this leaf to a tensor.
+
+        Non-tensor values are returned as non-tensor data.
+        """
         if isinstance(self.spec, NonTensor):
             # Without NonTensorData, tensordict would treat a sequence as rows.
             return value if isinstance(value, str) else NonTensorData(value)
@@ -95,7 +98,10 @@ class Leaf:
 
     @cached_property
     def write(self) -> Callable[[Any, Any], None]:
-        """``write(view, value)`` copies a value into a numpy view of its row; SpecError if the shape is wrong."""
+        """Function ``write(view, value)`` that copies a value into its row.
+
+        It raises SpecError if the shape is wrong.
+        """
         if not self.fixed:
 
             def write_loose(view: Any, value: Any) -> None:
@@ -143,7 +149,7 @@ class Leaf:
 
 
 class SpaceReader:
-    """Reads values of a space into the leaves of a spec.
+    """Read values of a space into the leaves of a spec.
 
     Args:
         space: the space of the values.
@@ -177,7 +183,9 @@ class SpaceReader:
         return {leaf.key: leaf.tensor(leaf.find(value)) for leaf in self.leaves}
 
     def read_batch(self, value: Any, n: int) -> dict[Any, Any]:
-        """Return the leaves of ``n`` values, batched by the library, as tensors ``[n, *shape]``.
+        """Return the leaves of ``n`` batched values as tensors ``[n, *shape]``.
+
+        The library has batched the values.
 
         Raises:
             SpecError: a leaf has the wrong shape.
@@ -268,7 +276,10 @@ def _sequence_leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[A
 
 
 def _encoder(space: Any, spec: Spec) -> Encode | None:
-    """Return the function that writes a value into its row; None if ``view[...] = value`` does it."""
+    """Return the function that writes a value into its row.
+
+    Returns None if ``view[...] = value`` does it.
+    """
     conversion = conversion_of(space)
     if conversion.encode is not None:
         convert = conversion.encode
@@ -407,7 +418,10 @@ def _described(value: object) -> str:
 
 
 def kind_of(space: Any) -> str | None:
-    """Return the name of the gym or gymnasium class of a space, or of its nearest such base class."""
+    """Return the name of the gym or gymnasium class of a space.
+
+    For a subclass, it is the name of the nearest such base class.
+    """
     for cls in type(space).__mro__:
         if cls.__module__.partition(".")[0] in ("gym", "gymnasium") and cls.__name__ != "Space":
             return cls.__name__

@@ -1,10 +1,10 @@
-"""Batch: a vector environment of any version, with the true last observations of each episode.
+"""Batch: a vector environment of any version, with true last observations.
 
 What a library does with a row whose episode has ended differs by version:
 
 ==============================  ===================================================================================
-DISABLED (gymnasium 1.1)        nothing: the row waits for ``reset(options={"reset_mask": ...})``
-NEXT_STEP (gymnasium 1.0)       the next step resets the row, ignores its action and returns the reward 0. Since 1.1,
+DISABLED (gymnasium 1.1)        the row waits for ``reset(options={"reset_mask": ...})`` NEXT_STEP (gymnasium 1.0)
+the next step resets the row, ignores its action and returns the reward 0. Since 1.1,
                                 this module resets the row by a mask before that step, and no step is lost. In other
                                 versions, and in ``AsyncVectorEnv(shared_memory=False)``, whose processes reset in the
                                 next step even after a reset by mask, the row of that step is not a transition: it has
@@ -42,13 +42,16 @@ _FINAL = ("final_obs", "final_observation", "terminal_observation")
 class Autoreset(Enum):
     """How the library resets a row whose episode has ended."""
 
-    BY_MASK = "reset when asked, by mask"
-    NEXT_STEP = "reset by the next step"
-    SAME_STEP = "reset within the step"
+    BY_MASK = "reset on request, by mask"
+    NEXT_STEP = "reset in the next step"
+    SAME_STEP = "reset in the same step"
 
 
 def is_vector(env: Any) -> bool:
-    """Whether an environment is a batch: of this package, gym or gymnasium, or a VecEnv of Stable-Baselines3."""
+    """Whether an environment is a batch.
+
+    Batches are vector environments of this package, gym and gymnasium, and VecEnvs of Stable-Baselines3.
+    """
     return hasattr(env, "num_envs") and (hasattr(env, "single_action_space") or hasattr(env, "step_wait"))
 
 
@@ -60,7 +63,9 @@ def single_spaces(env: Any) -> tuple[Any, Any]:
 
 
 class Batch:
-    """A vector environment of any version behind one interface, which :class:`GymWrapper` uses.
+    """A vector environment of any version, with one interface.
+
+    :class:`GymWrapper` uses it.
 
     Args:
         env: the vector environment.
@@ -193,18 +198,24 @@ class Batch:
         return data, reward, terminated, truncated, info, valid
 
     def _check_skipped(self, excluded: np.ndarray) -> None:
-        """Check that all skipped rows have ended, and reset them if the library needs that before a step."""
+        """Check that all skipped rows have ended.
+
+        If the library must reset them before a step, reset them.
+        """
         if (excluded & ~self.ended).any():
             raise NotSupported(
-                f"{self.env} steps all of its rows: it cannot skip "
-                f"{np.flatnonzero(excluded & ~self.ended).tolist()}, which have not ended. "
-                "SerialEnv and ParallelEnv can step some rows only."
+                f"{self.env} steps all of its rows and cannot skip the rows "
+                f"{np.flatnonzero(excluded & ~self.ended).tolist()}, which have not ended. To step only some rows, use "
+                "SerialEnv or ParallelEnv."
             )
         if self.autoreset is Autoreset.BY_MASK and excluded.any():
             self._masked_reset(excluded, None)
 
     def _swap_last(self, data: dict[Any, Any], ended: np.ndarray, info: Any) -> dict[Any, Any]:
-        """Store the first observations that the library returned, and return the last ones from the infos instead."""
+        """Store the first observations that the library returned.
+
+        Returns the last observations, from the infos, instead.
+        """
         self.fresh = data
         merged = {key: value.clone() for key, value in data.items()}
         for row in np.flatnonzero(ended):
@@ -228,7 +239,10 @@ class Batch:
         return batch_actions(self.action_space, rows)
 
     def rows_of_info(self, info: Any) -> list[Mapping[str, Any]]:
-        """Return the info of each row; for a row that the step has reset, the info of the step."""
+        """Return the info of each row.
+
+        If the step has reset a row, this is the info of the step.
+        """
         rows = [info_row(info, row) for row in range(self.n)]
         if self.autoreset is Autoreset.SAME_STEP:
             for row, row_info in enumerate(rows):
@@ -256,7 +270,7 @@ class Batch:
 
 
 def _mode(env: Any, adapter: Adapter) -> tuple[Autoreset, bool]:
-    """Return the autoreset mode of a vector environment, and whether it can reset rows by a mask."""
+    """Return the autoreset mode, and whether rows can be reset by a mask."""
     if isinstance(env, SequentialBatch):
         return Autoreset.BY_MASK, True
     parse = type(adapter.version)
@@ -279,13 +293,19 @@ def _mode(env: Any, adapter: Adapter) -> tuple[Autoreset, bool]:
 
 
 def _has_private_memory(env: Any, adapter: Adapter) -> bool:
-    """Whether its processes send observations: they then reset an ended row in the next step, even after a reset."""
+    """Whether the processes of a vector environment send observations.
+
+    Such processes reset an ended row in the next step, even after a reset.
+    """
     inner = getattr(env, "unwrapped", env)
     return isinstance(inner, adapter.submodule("vector").AsyncVectorEnv) and not inner.shared_memory
 
 
 def _final_observation(space: Any, info: Any, row: int) -> Any:
-    """Return the last observation of a row that the step has reset, from the infos; None if there is none."""
+    """Return the last observation of a row that the step has reset, from the infos.
+
+    Returns None if there is none.
+    """
     row_info = info[row] if not isinstance(info, Mapping) else None
     for name in _FINAL:
         if row_info is not None:
@@ -338,7 +358,7 @@ def reset_mask(tensordict: TensorDictBase | None) -> np.ndarray | None:
 
 
 class RowsReader:
-    """Applies the info reader of a single environment to each row of a batch."""
+    """Apply the info reader of a single environment to each row of a batch."""
 
     def __init__(self, reader: Any, n: int) -> None:
         self.reader = reader

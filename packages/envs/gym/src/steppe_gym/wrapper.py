@@ -1,4 +1,4 @@
-"""GymWrapper: wraps an environment object of gym or gymnasium, of any version."""
+"""GymWrapper: wrap an environment object of gym or gymnasium, of any version."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ class GymWrapper(GymLikeEnv):
                 raise unknown_argument(type(self).__name__, name, [*_ARGUMENTS, *_BASE_ARGUMENTS])
         if not isinstance(categorical_action_encoding, bool):
             raise TypeError(
-                f"{type(self).__name__}: categorical_action_encoding is True or False, found "
-                f"{categorical_action_encoding!r}. Give other arguments by their names, and transforms to "
-                "TransformedEnv(env, transform)."
+                f"{type(self).__name__}: categorical_action_encoding must be True or False, found "
+                f"{categorical_action_encoding!r}. Pass other arguments by name, and transforms to TransformedEnv(env, "
+                "transform)."
             )
         if native_autoreset:
             instead = "vector environments of gym and gymnasium are reset as their version does it"
@@ -237,7 +237,10 @@ class GymWrapper(GymLikeEnv):
         return space_to_spec(space, categorical_action_encoding=self.categorical_action_encoding, device=self.device)
 
     def _reward_spec(self) -> Spec:
-        """Return the spec of the environment's ``reward_space``; ``[1]`` float32 if it has none."""
+        """Return the spec of the environment's ``reward_space``.
+
+        It is ``[1]`` float32 if the environment has none.
+        """
         space = find_attribute(self._env, "reward_space", None)
         single = find_attribute(self._env, "single_reward_space", None)
         space = space if single is None else single
@@ -249,7 +252,10 @@ class GymWrapper(GymLikeEnv):
     # -- the array path -------------------------------------------------------------------------------------------
 
     def reset_into(self, out: dict[Any, np.ndarray], seed: int | None, env_info: dict[str, object] | None) -> None:
-        """Reset the environment. ``env_info`` is passed as ``options`` to the library's ``reset``."""
+        """Reset the environment.
+
+        ``env_info`` is passed as ``options`` to the library's ``reset``.
+        """
         observation, info = self._adapter.reset(self._env, seed, env_info)
         if "reset" not in self._checked:
             self._check_observation(observation, "reset")
@@ -259,7 +265,10 @@ class GymWrapper(GymLikeEnv):
                 out[key][...] = array
 
     def step_into(self, action: Any, out: dict[Any, np.ndarray]) -> tuple[bool, bool]:
-        """Step the environment, with a function that is compiled from the specs in the first step."""
+        """Step the environment.
+
+        The function that steps is compiled from the specs in the first step.
+        """
         return self._kernel(action, out)  # type: ignore[no-any-return]
 
     def bind_step(self, out: dict[Any, np.ndarray]) -> Kernel:
@@ -278,7 +287,10 @@ class GymWrapper(GymLikeEnv):
         )
 
     def _first_kernel(self, action: Any, out: dict[Any, np.ndarray]) -> tuple[bool, bool]:
-        """Validate the first step after a change of the specs, and compile later steps without validation."""
+        """Validate the first step after a change of the specs.
+
+        Later steps are compiled without validation.
+        """
         result = self._compile_kernel(checked=True)(action, out)
         self.__dict__["_kernel"] = self._compile_kernel(checked=False)
         return result
@@ -318,7 +330,7 @@ class GymWrapper(GymLikeEnv):
 
     def place_of_call(self, method: str) -> str:
         place = super().place_of_call(method)
-        # Wrappers that limit the time count the steps of an episode.
+        # The library's wrappers for time limits count the steps of an episode.
         step = find_attribute(self._env, "_elapsed_steps", None) if method == "step" else None
         return f"{place}, step {step} of the episode" if isinstance(step, int) else place
 
@@ -358,9 +370,9 @@ class GymWrapper(GymLikeEnv):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if "seed" in kwargs:
-            raise TypeError("reset takes no seed: env.set_seed(seed) sets the seed of the next reset.")
+            raise TypeError("reset takes no seed. To seed the next reset, call env.set_seed(seed).")
         if not {"options"}.issuperset(kwargs):
-            raise TypeError(f"reset does not take {sorted(kwargs)}, only 'options'.")
+            raise TypeError(f"reset takes only 'options', found {sorted(kwargs)}.")
         if self._vector is None:
             return super()._reset(tensordict, **kwargs)
         mask = reset_mask(tensordict)
@@ -370,7 +382,7 @@ class GymWrapper(GymLikeEnv):
         return self._finish_rows(data, info, None)
 
     def _finish_rows(self, data: TensorDictBase, info: Any, valid: Any) -> TensorDictBase:
-        """Add the entries that only a batch has: infos, and which rows are transitions."""
+        """Add the entries that only batches have: infos, and the mask of valid transitions."""
         if self._vector.has_invalid_rows:
             valid_rows = np.ones(self._vector.n, bool) if valid is None else valid
             data.set("valid", torch.from_numpy(valid_rows[:, None]))
@@ -411,7 +423,10 @@ class GymWrapper(GymLikeEnv):
         return self._adapter.reset(self._env, seed, kwargs.get("options", env_info))
 
     def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymWrapper:
-        """Add values of the library's info dict to the observations; see :class:`steppe_gym_like.GymLikeEnv`."""
+        """Add values of the library's info dict to the observations.
+
+        See :class:`steppe_gym_like.GymLikeEnv`.
+        """
         if self._vector is None:
             super().set_info_dict_reader(info_dict_reader, ignore_private)
             return self
@@ -460,7 +475,9 @@ class GymWrapper(GymLikeEnv):
 
     @staticmethod
     def get_library_name(env: Any) -> str:
-        """Return the library of an environment, ``"gymnasium"`` or ``"gym"``, as a name for ``set_gym_backend``.
+        """Return the library of an environment, as a name for ``set_gym_backend``.
+
+        The name is ``"gymnasium"`` or ``"gym"``.
 
         Raises:
             LibraryMissing: the environment belongs to neither library.
@@ -557,12 +574,15 @@ _RESERVED = {"action", "reward", "done", "terminated", "truncated", "next"}
 
 
 def _column(value: Any) -> Any:
-    """Return the actions of all rows under one key: an array for tensors, otherwise a list."""
+    """Return the actions of all rows under one key.
+
+    The result is an array for tensors, otherwise a list.
+    """
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value.tolist()
 
 
 def _renamed(spec: Spec) -> dict[str, str]:
-    """Rename the entry "state" of a Dict to "observation", unless there is an entry "observation"."""
+    """Rename "state" of a Dict to "observation" if it has no "observation"."""
     names = set(spec.keys()) if isinstance(spec, Composite) else set()
     return {"state": "observation"} if "state" in names and "observation" not in names else {}
 
@@ -580,5 +600,8 @@ def _by_name(spec: Spec, space: Any) -> TypeGuard[Composite]:
 
 
 def _key(space: Any) -> str:
-    """Return the key of an observation that is not a Dict: "pixels" for frames, otherwise "observation"."""
+    """Return the key of an observation that is not a Dict.
+
+    The key is "pixels" for frames, otherwise "observation".
+    """
     return PIXELS if are_frames(space) else "observation"

@@ -24,7 +24,9 @@ _MASK = "action_mask"
 
 
 class JumanjiWrapper(JaxEnv):
-    """Wrap an environment of Jumanji, ``jumanji.make(...)``, as a function of its data or a batch.
+    """Wrap an environment of Jumanji, ``jumanji.make(...)``.
+
+    The result is a function of its data, or a batch.
 
     ========================  =========================================================================================
     Key                       Value, for a batch ``[*B]``
@@ -107,29 +109,31 @@ class JumanjiWrapper(JaxEnv):
             row: index of the environment in the batch.
 
         Returns:
-            ``[height, width, 3]`` uint8 with ``render_mode="rgb_array"``; without, the return value of Jumanji's
+            ``[height, width, 3]`` uint8 with ``render_mode="rgb_array"``. Otherwise the return value of Jumanji's
             ``env.render(state)``, which shows a window if there is a display.
         """
         state = self.native_state(tensordict, row)
-        # Some environments drop what their viewer returns.
+        # Some environments do not return the frame of their viewer.
         frame = self._env.render(state) if self._viewer is None else self._viewer.render(state)
-        # The canvas of matplotlib has a fourth channel, the opacity, and is drawn over by the next frame.
+        # matplotlib's canvas has a fourth channel, the opacity. It is copied, because the next frame overwrites it.
         return frame[..., :3].copy() if isinstance(frame, np.ndarray) else frame
 
 
 class JumanjiEnv(JumanjiWrapper):
-    """Make an environment of Jumanji by its name; see :class:`JumanjiWrapper` for the data.
+    """Make an environment of Jumanji by its name.
+
+    See :class:`JumanjiWrapper` for the data.
 
     Args:
         env_name: a name of ``JumanjiEnv.available_envs``.
-        render_mode: ``"rgb_array"`` if ``render`` is to return frames. The state then stays in the environment, where
-            ``render()`` finds it, unless ``state_in_data`` says otherwise.
+        render_mode: ``"rgb_array"`` if ``render`` will return frames. The state then stays in the environment, where
+            ``render()`` reads it, unless ``state_in_data`` is True.
         categorical_action_encoding, batch_size, device, state_in_data, jit: see :class:`JumanjiWrapper`.
         **kwargs: for :class:`steppe.EnvBase`; all others go to ``jumanji.make`` (``num_rows=6``, ``generator=...``).
 
     Raises:
         EnvNotFound: Jumanji has no such environment.
-        NotSupported: another ``render_mode``, or a viewer of Jumanji's that makes no frames.
+        NotSupported: another ``render_mode``, or the viewer of Jumanji makes no frames.
     """
 
     def __init__(
@@ -192,7 +196,7 @@ _BATCH_WRAPPERS = ("VmapWrapper", "AutoResetWrapper", "VmapAutoResetWrapper")
 
 
 def _functions(env: Any) -> tuple[Any, Any]:
-    """Return the reset and step functions of one environment, for :class:`steppe_jax.EnvFunctions`."""
+    """Return the reset and step functions of one environment."""
 
     def outcome(state: Any, timestep: Any) -> tuple[Any, Outcome]:
         last = timestep.step_type == 2

@@ -6,7 +6,7 @@ __all__ = ["env_names"]
 
 
 def env_names() -> list[str]:
-    """Return the names registered with Jumanji, sorted, for ``make_env("jumanji:...")``."""
+    """Return the names registered with Jumanji, sorted."""
     import jumanji
 
     return sorted(jumanji.registered_environments())

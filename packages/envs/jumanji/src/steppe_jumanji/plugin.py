@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``jumanji:``. Importing this module imports neither Jumanji nor torch."""
+"""Plugin hooks of the namespace ``jumanji:``.
+
+Importing this module imports neither Jumanji nor torch.
+"""
 
 from __future__ import annotations
 

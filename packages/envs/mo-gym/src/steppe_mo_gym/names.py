@@ -6,7 +6,7 @@ __all__ = ["available_names"]
 
 
 def available_names() -> list[str]:
-    """Return the ids that MO-Gymnasium registers with gymnasium, sorted, without making an environment."""
+    """Return the ids that MO-Gymnasium registers with gymnasium, sorted."""
     import gymnasium
     import mo_gymnasium  # noqa: F401 - registers them
 

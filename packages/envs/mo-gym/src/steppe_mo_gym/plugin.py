@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``mo-gym:``. Importing this module imports neither MO-Gymnasium nor torch."""
+"""Plugin hooks of the namespace ``mo-gym:``.
+
+Importing this module imports neither MO-Gymnasium nor torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments whose dynamics are a world model: ModelBasedEnvBase, and the imagination of Dreamer.
+"""Environments whose dynamics are a world model: ModelBasedEnvBase, DreamerEnv.
 
 The names are importable from ``steppe`` and ``steppe.envs`` too.
 """

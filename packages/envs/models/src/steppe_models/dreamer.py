@@ -20,17 +20,18 @@ __all__ = ["DreamerEnv"]
 
 
 class DreamerEnv(ModelBasedEnvBase):
-    """The imagined environment of Dreamer, whose observations are the latents ``state`` and ``belief``.
+    """The imagined environment of Dreamer.
 
-    ``state`` (the stochastic part, ``prior_shape``) and ``belief`` (the deterministic part, ``belief_shape``) are both
-    observations and state: a step computes the next latents from the current ones and the action. ``reset(td)`` begins
-    an episode at the latents in ``td`` (of encoded real data), or at zeros if ``td`` has none.
+    Its observations are the latents ``state`` and ``belief``. ``state`` (the stochastic part, ``prior_shape``) and
+    ``belief`` (the deterministic part, ``belief_shape``) are both observations and state: a step computes the next
+    latents from the current ones and the action. ``reset(td)`` begins an episode at the latents in ``td`` (of encoded
+    real data), or at zeros if ``td`` has none.
 
     Args:
         world_model: a TensorDictModule from ``state``, ``belief`` and ``action`` to ``state``, ``belief``, ``reward``,
             and ``terminated`` if it predicts the end of episodes.
-        prior_shape: shape of ``state`` behind the batch.
-        belief_shape: shape of ``belief`` behind the batch.
+        prior_shape: shape of ``state``, without batch dimensions.
+        belief_shape: shape of ``belief``, without batch dimensions.
         obs_decoder: a TensorDictModule from the latents to observations, for :meth:`decode_obs`.
         device: see :class:`~steppe.envs.EnvBase`.
         batch_size: see :class:`~steppe.envs.EnvBase`. By default data may have any batch size.
@@ -63,9 +64,10 @@ class DreamerEnv(ModelBasedEnvBase):
         self.state_spec = latents()
 
     def set_specs_from_env(self, env: EnvBase) -> DreamerEnv:
-        """Copy the action, reward and done specs of the real environment, without its batch size; return this one.
+        """Copy the action, reward and done specs of the real environment.
 
-        The observations of the real environment are replaced by latents.
+        The batch size is not copied. Returns this environment. The observations of the real environment are replaced by
+        latents.
         """
         for kind in ("reward", "done", "action"):
             spec = getattr(env, f"full_{kind}_spec_unbatched").expand(self.batch_size)
@@ -85,7 +87,9 @@ class DreamerEnv(ModelBasedEnvBase):
         return fresh
 
     def decode_obs(self, tensordict: TensorDictBase, compute_latents: bool = False) -> TensorDictBase:
-        """Decode the latents in ``tensordict`` to observations, write these there, and return it.
+        """Decode the latents in ``tensordict`` to observations, in place.
+
+        Returns ``tensordict``.
 
         Args:
             tensordict: data with ``state`` and ``belief``.
@@ -95,6 +99,6 @@ class DreamerEnv(ModelBasedEnvBase):
             SpecError: the environment was made without ``obs_decoder``.
         """
         if self.obs_decoder is None:
-            raise SpecError("DreamerEnv.decode_obs needs a decoder: make the environment with obs_decoder=.")
+            raise SpecError("DreamerEnv.decode_obs needs a decoder: make the environment with obs_decoder=...")
         data: TensorDictBase = self.obs_decoder(self.world_model(tensordict) if compute_latents else tensordict)
         return data

@@ -20,17 +20,18 @@ __all__ = ["ModelBasedEnvBase"]
 
 
 class ModelBasedEnvBase(EnvBase):
-    """An environment whose step is one call of a world model, for data of any batch size.
+    """Base class of environments whose step is one call of a world model.
 
-    A subclass sets the specs, or copies them from the real environment with :meth:`set_specs_from_env`, and writes
-    ``_reset``, which returns the first data of imagined episodes. Gradients flow through steps and rollouts.
+    They accept data of any batch size. A subclass sets the specs, or copies them from the real environment with
+    :meth:`set_specs_from_env`, and writes ``_reset``, which returns the first data of imagined episodes. Gradients flow
+    through steps and rollouts.
 
     Args:
         world_model: a TensorDictModule. It reads observations, state and action at the root, and writes observations,
             reward and, if episodes can end, done entries at the root of its output. Done entries that it does not write
             are False.
-        params: parameters to call it with instead of its own, as a TensorDict made by ``TensorDict.from_module``.
-        buffers: buffers to call it with, in the same form.
+        params: parameters that replace those of the world model, as a TensorDict made by ``TensorDict.from_module``.
+        buffers: buffers that replace those of the world model, in the same form.
         device: see :class:`EnvBase`.
         batch_size: see :class:`EnvBase`.
         run_type_checks: see :class:`EnvBase`.
@@ -59,7 +60,7 @@ class ModelBasedEnvBase(EnvBase):
     ) -> None:
         if not isinstance(world_model, nn.Module):
             raise SpecError(
-                f"{type(self).__name__}: world_model is a TensorDictModule, found {type(world_model).__name__}."
+                f"{type(self).__name__}: world_model must be a TensorDictModule, found {type(world_model).__name__}."
             )
         super().__init__(
             device=device,
@@ -69,12 +70,15 @@ class ModelBasedEnvBase(EnvBase):
             **kwargs,
         )
         self.world_model = world_model if device is None else world_model.to(device)
-        # Those of the world model alone are the parameters of this module.
+        # Only the parameters of the world model are parameters of this module.
         object.__setattr__(self, "world_model_params", params)
         object.__setattr__(self, "world_model_buffers", buffers)
 
     def set_specs_from_env(self, env: EnvBase) -> ModelBasedEnvBase:
-        """Take over the specs of another environment, on this one's device; returns this environment."""
+        """Copy the specs of another environment to this one's device.
+
+        Returns this environment.
+        """
         for kind in SPEC_KINDS:
             spec = getattr(env, f"full_{kind}_spec").clone()
             self.assign_spec(kind, spec if self.device is None else spec.to(self.device))
@@ -84,7 +88,7 @@ class ModelBasedEnvBase(EnvBase):
         data = tensordict.copy()
         with self._instead(self.world_model_params), self._instead(self.world_model_buffers):
             data = self.world_model(data)
-        # An entry that the model does not write still has the value of the root, which is not a result of this step.
+        # If the model does not write an entry, it still has the value of the root instead of a prediction.
         written = [
             key
             for key in (*self.observation_keys, *self.state_keys, *self.reward_keys, *self.done_keys)
@@ -105,7 +109,7 @@ class ModelBasedEnvBase(EnvBase):
         return following
 
     def _instead(self, tensors: Any) -> Any:
-        """Return a context manager that replaces the parameters or buffers of the world model."""
+        """Return a context that replaces parameters or buffers of the world model."""
         return nullcontext() if tensors is None else tensors.to_module(self.world_model)
 
     def _set_seed(self, seed: int | None) -> None:

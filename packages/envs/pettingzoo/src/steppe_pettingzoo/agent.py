@@ -1,4 +1,4 @@
-"""Agent: specs of one agent, writing its observations into arrays, and decoding its actions."""
+"""Agent: specs, observations and actions of one agent."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ class Agent:
         self._compile()
 
     def write(self, observation: Any, info: Mapping[str, Any], out: dict[Any, np.ndarray], *, acts: bool) -> None:
-        """Write observation, mask and info of an agent that is alive into numpy views by key.
+        """Write observation, mask and info of an agent that is alive.
+
+        The values are written into numpy views by key.
 
         Args:
             observation: a value of its observation space.

@@ -1,4 +1,4 @@
-"""Adapters of PettingZoo's two APIs: ParallelEnv, whose agents act together, and AECEnv, whose agents take turns."""
+"""Adapters of PettingZoo's two APIs, ParallelEnv and AECEnv."""
 
 from __future__ import annotations
 

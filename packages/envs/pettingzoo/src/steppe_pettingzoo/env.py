@@ -1,4 +1,4 @@
-"""PettingZooEnv: makes environments of PettingZoo by name."""
+"""PettingZooEnv: make environments of PettingZoo by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ __all__ = ["PettingZooEnv"]
 
 
 class PettingZooEnv(PettingZooWrapper):
-    """Make an environment of PettingZoo or MPE2 by its name; see :class:`PettingZooWrapper` for the data.
+    """Make an environment of PettingZoo or MPE2 by its name.
+
+    See :class:`PettingZooWrapper` for the data.
 
     >>> env = PettingZooEnv("mpe2/simple_tag_v3", max_cycles=50)
     >>> env.group_map

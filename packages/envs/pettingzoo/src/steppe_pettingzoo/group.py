@@ -19,7 +19,9 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class AgentGroup:
-    """The agents of one group, stacked in dimension 0; lazily if their observations differ.
+    """The agents of one group, stacked in dimension 0.
+
+    They are stacked lazily if their observations differ.
 
     Args:
         name: the key of the group.
@@ -44,7 +46,10 @@ class AgentGroup:
         self.rows = ObservationRows(self)
 
     def actions(self, tensordict: TensorDictBase) -> list[Any]:
-        """Return the action of each agent, a tensor on the CPU or an integer, from data that contains the group."""
+        """Return the action of each agent from data that contains the group.
+
+        Each action is a tensor on the CPU or an integer.
+        """
         values = tensordict.get(self.name)
         if isinstance(values, LazyStackedTensorDict):
             actions = [row.get("action") for row in values.tensordicts]
@@ -59,7 +64,9 @@ class AgentGroup:
 
 
 class ObservationRows:
-    """Arrays for the observations of a group at one time step, written agent by agent and copied into data.
+    """Arrays for the observations of a group at one time step.
+
+    They are written agent by agent, and copied into data.
 
     Attributes:
         views: for each agent, numpy views by key. An entry of one name is also listed under that name alone.
@@ -102,7 +109,10 @@ class ObservationRows:
                 array[...] = 0
 
     def data(self, extra: dict[str, np.ndarray]) -> TensorDictBase:
-        """Copy the arrays into a TensorDict ``[agents]``, and add further entries ``[agents, ...]``."""
+        """Copy the arrays into a TensorDict ``[agents]``.
+
+        ``extra`` has further entries ``[agents, ...]``.
+        """
         more = {key: torch.from_numpy(value) for key, value in extra.items()}
         if self._alike:
             return _nested(self._arrays[0], more, self._size, self._device)

@@ -43,7 +43,7 @@ def make(task: str, parallel: bool | None, kwargs: dict[str, Any]) -> Any:
         ) from error
     has_parallel = hasattr(module, "parallel_env")
     if parallel and not has_parallel:
-        raise NotSupported(f"The agents of {task!r} act one after the other: leave parallel=True out.")
+        raise NotSupported(f"The agents of {task!r} act one after the other: leave out parallel=True.")
     if family == "atari":
         _use_installed_roms(kwargs)
     use_parallel = has_parallel if parallel is None else parallel

@@ -1,4 +1,7 @@
-"""Names of the environments of PettingZoo, found by listing modules without importing them. Torch-free."""
+"""Names of the environments of PettingZoo, without importing their modules.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,15 @@ _TASK = re.compile(r"\w+_v\d+")
 
 
 def available_names() -> list[str]:
-    """Return the names of all environments: ``butterfly/pistonball_v6``, ``mpe2/simple_tag_v3``, ..."""
+    """Return the names of all environments: ``butterfly/pistonball_v6``, ..."""
     names = [f"{family}/{task}" for family in _FAMILIES for task in _tasks("pettingzoo", family)]
     return sorted([*names, *(f"mpe2/{task}" for task in _tasks("mpe2"))])
 
 
 def module_of(name: str) -> str | None:
-    """Return the module of an environment, ``pettingzoo.butterfly.pistonball_v6``; None if there is no such name.
+    """Return the module of an environment, ``pettingzoo.butterfly.pistonball_v6``.
+
+    Returns None if there is no such name.
 
     Args:
         name: ``butterfly/pistonball_v6``, or ``pistonball_v6`` alone.

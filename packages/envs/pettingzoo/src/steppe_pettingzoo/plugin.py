@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``pettingzoo:``. Importing this module imports neither PettingZoo nor torch."""
+"""Plugin hooks of the namespace ``pettingzoo:``.
+
+Importing this module imports neither PettingZoo nor torch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from steppe.registry import LibraryInfo, hookimpl, installed_library
 
 @hookimpl
 def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make a ``PettingZooEnv``: ``butterfly/pistonball_v6``, ``classic/chess_v6``, ``mpe2/simple_tag_v3``, ..."""
+    """Make a ``PettingZooEnv``: ``butterfly/pistonball_v6``, ``classic/chess_v6``, ..."""
     from .env import PettingZooEnv
 
     return PettingZooEnv(name, **kwargs)

@@ -1,4 +1,4 @@
-"""PettingZooWrapper: wraps an environment object of PettingZoo."""
+"""PettingZooWrapper: wrap an environment object of PettingZoo."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class PettingZooWrapper(LibraryWrapper):
         try:
             example = np.asarray(self._env.state())
         except (AttributeError, NotImplementedError):
-            raise NotSupported(f"{self!r} has no state: leave return_state=True out.") from None
+            raise NotSupported(f"{self!r} has no state: leave out return_state=True.") from None
         self.__dict__["_state_reader"] = None
         return Unbounded(shape=example.shape, dtype=torch.from_numpy(example).dtype, device=self.device)
 
@@ -216,7 +216,7 @@ class PettingZooWrapper(LibraryWrapper):
                 last = key if isinstance(key, str) else key[-1]
                 if last == "_reset" and not bool(tensordict.get(key).all()):
                     raise NotSupported(
-                        f"PettingZoo cannot reset some agents alone, as the mask {key!r} requests: reset all."
+                        f"PettingZoo cannot reset only some agents, as the mask {key!r} requests: reset all agents."
                     )
         seed, self.__dict__["_pending_seed"] = self._pending_seed, None
         outcome = self._api.reset(seed, kwargs.get("options"))
@@ -291,19 +291,22 @@ class PettingZooWrapper(LibraryWrapper):
         return build_td(data, self.batch_size, self.device)
 
     def _flags_of(self, name: str, terminated: object, truncated: object) -> tuple[bool, bool]:
-        """Convert the flags of an agent that are not both bools."""
+        """Convert the flags of an agent if they are not both bools."""
         try:
             return as_flag("terminated", terminated), as_flag("truncated", truncated)
         except SpecError as error:
             raise SpecError(f"{self!r}.step, agent {name!r}: {error}") from None
 
     def _rewards(self, group: AgentGroup, by_agent: Mapping[str, object]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Convert the rewards of a group, numbers or arrays of one number, to ``[agents, 1]`` float32."""
+        """Convert the rewards of a group to ``[agents, 1]`` float32.
+
+        Each reward is a number, or an array of one number.
+        """
         values = [by_agent.get(agent.name, 0.0) for agent in group.agents]
         rewards = np.zeros((len(values), 1), np.float32)
         try:
-            rewards[:, 0] = as_numbers("reward", values)  # takes a fifth of the time of one call for each agent
-        except ValueError:  # some are arrays or no numbers
+            rewards[:, 0] = as_numbers("reward", values)  # a fifth of the time of one call for each agent
+        except ValueError:  # some rewards are arrays, or not numbers
             for i, (agent, value) in enumerate(zip(group.agents, values, strict=True)):
                 try:
                     rewards[i] = as_numbers("reward", value, (1,))
@@ -315,7 +318,10 @@ class PettingZooWrapper(LibraryWrapper):
         return tensor if self.device is None else tensor.to(self.device)
 
     def _episode_flags(self) -> tuple[bool, bool, bool]:
-        """Return done, terminated and truncated of the episode, computed from the flags of the agents."""
+        """Return done, terminated and truncated of the episode.
+
+        They are computed from the flags of the agents.
+        """
         flags = [self._ended.get(name, (False, False)) for name in self.possible_agents]
         if self.done_on_any:
             terminated, truncated = any(t for t, _ in flags), any(t for _, t in flags)
@@ -350,7 +356,10 @@ class PettingZooWrapper(LibraryWrapper):
         return list(self._env.agents)
 
     def render(self) -> Any:
-        """Call the library's ``render``. For frames, make the environment with ``render_mode="rgb_array"``."""
+        """Call the library's ``render``.
+
+        For frames, make the environment with ``render_mode="rgb_array"``.
+        """
         return self._env.render()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""AgentGroup: data and specs of the agents of a VMAS environment that share one key."""
+"""AgentGroup: data and specs of the agents that share one key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ Path = tuple[str, ...]
 
 
 class AgentGroup:
-    """Agents whose data is stacked under one key, in dimension 1 after the batch dimension.
+    """Agents whose data is stacked under one key.
+
+    The data is stacked in dimension 1, after the batch dimension.
 
     Args:
         name: the key.
@@ -67,7 +69,10 @@ class AgentGroup:
     # -- data -----------------------------------------------------------------------------------------------------
 
     def stack(self, values: Sequence[dict[Path, torch.Tensor]]) -> TensorDictBase:
-        """Stack the entries of the group's agents, each ``[n, ...]``, to a TensorDict ``[n, agents]``."""
+        """Stack the entries ``[n, ...]`` of the group's agents.
+
+        The result is a TensorDict ``[n, agents]``.
+        """
         members = [values[member] for member in self.members]
         if self.heterogeneous:
             cast = [_cast(agent, dtypes) for agent, dtypes in zip(members, self._dtypes, strict=True)]
@@ -91,12 +96,18 @@ class AgentGroup:
 
 
 def by_agent(values: Any) -> list[Any]:
-    """Convert VMAS' values of all agents, a list or a dict in the order of the agents, to a list."""
+    """Convert VMAS's values of all agents to a list.
+
+    The values are a list, or a dict in the order of the agents.
+    """
     return list(values.values()) if isinstance(values, dict) else list(values)
 
 
 def leaves_of(value: Any, *path: str) -> Iterator[tuple[Path, torch.Tensor]]:
-    """Yield path and tensor of each leaf of nested dicts. Tensors ``[n]`` get a second dimension, ``[n, 1]``."""
+    """Yield path and tensor of each leaf of nested dicts.
+
+    Tensors ``[n]`` get a second dimension, ``[n, 1]``.
+    """
     if isinstance(value, dict):
         for name, child in value.items():
             yield from leaves_of(child, *path, name)

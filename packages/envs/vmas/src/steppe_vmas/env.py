@@ -29,7 +29,7 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class VmasWrapper(LibraryWrapper):
-    """Wrap an environment of VMAS, ``vmas.make_env(...)``, as a batch of its ``num_envs`` environments.
+    """Wrap an environment of VMAS, ``vmas.make_env(...)``, as a batch.
 
     Agents are divided into groups. The data of a group of m agents is stacked in dimension 1:
 
@@ -151,7 +151,10 @@ class VmasWrapper(LibraryWrapper):
 
     @property
     def row_writer(self) -> VmasRows | None:
-        """The row writer of all environments; None with gradients, with heterogeneous groups, or on a GPU."""
+        """The row writer of all environments.
+
+        It is None with gradients, with heterogeneous groups, or on a GPU.
+        """
         if self.no_row_writer_reason is not None:
             return None
         writer: VmasRows = self.cached("row_writer", lambda: VmasRows(self, RowLayout.of(self)))
@@ -160,7 +163,10 @@ class VmasWrapper(LibraryWrapper):
     # -- values of VMAS -------------------------------------------------------------------------------------------
 
     def _read(self, kinds: Sequence[str], *lists: Any) -> list[dict[tuple[str, ...], torch.Tensor]]:
-        """Merge lists of VMAS with one value for each agent into one dict ``{path: [n, ...]}`` for each agent."""
+        """Merge lists of VMAS into one dict ``{path: [n, ...]}`` for each agent.
+
+        Each list has one value for each agent.
+        """
         columns = [by_agent(values) for values in lists]
         return [
             {path: leaf for kind, value in zip(kinds, agent, strict=True) for path, leaf in leaves_of(value, kind)}
@@ -168,7 +174,9 @@ class VmasWrapper(LibraryWrapper):
         ]
 
     def advance(self, actions: list[torch.Tensor]) -> tuple[list[dict[Any, torch.Tensor]], torch.Tensor, torch.Tensor]:
-        """Step VMAS; return the entries of each agent, terminated ``[n]`` and truncated ``[n]``.
+        """Step VMAS.
+
+        Returns the entries of each agent, terminated ``[n]`` and truncated ``[n]``.
 
         Args:
             actions: the action of each agent, ``[n, k]``.
@@ -188,7 +196,10 @@ class VmasWrapper(LibraryWrapper):
         return self._read(("observation", "reward", "info"), observations, rewards, infos), terminated, truncated
 
     def begin(self, rows: Sequence[int] | None) -> list[dict[Any, torch.Tensor]]:
-        """Reset some environments, or all. Return the entries of each agent, for all environments."""
+        """Reset some environments, or all.
+
+        Returns the entries of each agent, for all environments.
+        """
         values: list[dict[Any, torch.Tensor]] = self._random.call(self._begin, rows)
         return values
 
@@ -259,7 +270,9 @@ class VmasWrapper(LibraryWrapper):
 
 
 class VmasEnv(VmasWrapper):
-    """Make environments of a VMAS scenario by its name; see :class:`VmasWrapper` for the data.
+    """Make environments of a VMAS scenario by its name.
+
+    See :class:`VmasWrapper` for the data.
 
     Args:
         scenario: a name of ``VmasEnv.available_envs``, the path of a file that defines a class ``Scenario``, or an

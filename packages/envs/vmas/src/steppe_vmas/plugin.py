@@ -1,4 +1,7 @@
-"""Plugin hooks of the namespace ``vmas:``. Importing this module imports neither VMAS nor torch."""
+"""Plugin hooks of the namespace ``vmas:``.
+
+Importing this module imports neither VMAS nor torch.
+"""
 
 from __future__ import annotations
 

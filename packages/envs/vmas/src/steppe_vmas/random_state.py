@@ -1,4 +1,4 @@
-"""RandomState: a random state for one VMAS environment, separate from others in the process."""
+"""RandomState: a separate random state for each VMAS environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VmasRows: a row writer that copies the tensors of a VMAS environment into the caller's rows."""
+"""VmasRows: a row writer that copies tensors of VMAS into the caller's rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class VmasRows(RowWriter):
         self.n = env.batch_size[0]
 
     def decode(self, actions: dict[str | tuple[str, ...], np.ndarray]) -> list[torch.Tensor]:
-        """Convert actions ``{(group, "action"): [n, agents, *shape]}`` to actions of VMAS, one for each agent."""
+        """Convert actions to the format of VMAS, one for each agent.
+
+        ``actions`` is ``{(group, "action"): [n, agents, *shape]}``.
+        """
         decoded: list[Any] = [None] * len(self.env.agent_names)
         for group in self.env.groups:
             encoded = torch.from_numpy(actions[(group.name, "action")])
@@ -45,7 +48,10 @@ class VmasRows(RowWriter):
         return decoded
 
     def bind(self, rows: Rows, progress: Progress) -> BoundVmas:
-        """Prepare to write these rows. ``progress`` is not used: an error in VMAS concerns all rows."""
+        """Prepare to write these rows.
+
+        ``progress`` is not used: an error in VMAS concerns all rows.
+        """
         return BoundVmas(self, rows)
 
 

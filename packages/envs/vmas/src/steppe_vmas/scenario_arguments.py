@@ -1,4 +1,7 @@
-"""Refuses arguments that a scenario does not take. VMAS itself passes all arguments on, and only warns about them."""
+"""Refuse arguments that a scenario does not take.
+
+VMAS itself only warns about unknown arguments.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ _NOT_CONSUMED = "Scenario kwargs:"
 def make_with_known_arguments(
     make: Callable[[], Any], scenario: object, requested: Iterable[str], known: Iterable[str]
 ) -> Any:
-    """Make an environment, and raise an error if its scenario does not take one of the arguments.
+    """Make an environment after checking the arguments of its scenario.
+
+    Raises an error if the scenario does not accept one of the arguments.
 
     An argument is refused if VMAS reports that the scenario did not consume it, and the source of the scenario does not
     contain its name. A scenario whose source contains the name may read the argument without consuming it.
@@ -61,7 +66,7 @@ def make_with_known_arguments(
 
 
 class _ScenarioSource:
-    """Names in the source files of a scenario class and its base classes.
+    """Name in the source files of a scenario class and its base classes.
 
     Attributes:
         readable: whether all files could be read.
@@ -95,7 +100,10 @@ class _ScenarioSource:
 
 
 def _paths(cls: type) -> list[str]:
-    """Return the files of a class's methods. VMAS loads scenarios as modules that cannot be imported by name."""
+    """Return the files of a class's methods.
+
+    VMAS loads scenarios as modules that cannot be imported by name.
+    """
     if cls is object or cls.__module__ == "vmas.simulator.scenario":
         return []
     return [value.__code__.co_filename for value in vars(cls).values() if isinstance(value, FunctionType)]

@@ -1,4 +1,4 @@
-"""GymLikeEnv: the base of wrappers of libraries with ``reset()`` and ``step(action)``, and readers of their infos.
+"""GymLikeEnv and readers of info dicts, for wrappers of gym-like libraries.
 
 The names are importable from ``steppe`` and ``steppe.envs`` too.
 """

@@ -1,4 +1,4 @@
-"""GymLikeEnv: wrappers of libraries whose environments have ``reset()`` and ``step(action)``."""
+"""GymLikeEnv: the base class of wrappers of gym-like libraries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Key: TypeAlias = "str | tuple[str, ...]"
 
 
 class GymLikeEnv(LibraryWrapper, ArrayEnv):
-    """Base of wrappers around an object ``_env`` with ``reset()`` and ``step(action)``.
+    """Base class of wrappers of an environment with ``reset`` and ``step(action)``.
 
     On TensorDicts, each step calls :meth:`read_action`, ``_env.step``, :meth:`_output_transform`, :meth:`read_reward`,
     :meth:`read_done` and :meth:`read_obs`; override any of them. A subclass that also defines ``step_into`` and
@@ -39,22 +39,23 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
 
     Attributes that the class does not have are looked up on ``_env``.
 
-    A subclass passes the library's environment to ``__init__`` and assigns its specs. Or it follows TorchRL's wrappers:
-    it defines :meth:`_build_env`, which makes the environment, and :meth:`_make_specs`; ``__init__`` then calls
-    ``_check_kwargs(kwargs)``, ``_build_env(**kwargs)``, ``_make_specs(env)`` and ``_init_env()``, in this order.
+    A subclass passes the library's environment to ``__init__`` and assigns its specs. Alternatively, like wrappers
+    written for TorchRL, it defines :meth:`_build_env`, which makes the environment, and :meth:`_make_specs`.
+    ``__init__`` then calls ``_check_kwargs(kwargs)``, ``_build_env(**kwargs)``, ``_make_specs(env)`` and
+    ``_init_env()``, in this order.
 
     Args:
         env: the library's environment; in a class with ``_build_env`` a keyword argument of that method.
-        frame_skip: how many times an action is repeated; rewards are summed, and the end of an episode stops it.
-        **kwargs: for :class:`~steppe.envs.EnvBase`. In a class with ``_build_env`` all others are for that method,
-            except ``convert_actions_to_numpy``: False passes the action to the library's ``step`` unconverted.
+        frame_skip: number of times that an action is repeated. Rewards are summed; the end of an episode stops it.
+        **kwargs: for :class:`~steppe.envs.EnvBase`. In a class with ``_build_env``, all others are passed to that
+            method, except ``convert_actions_to_numpy``: False passes the action to the library's ``step`` unconverted.
     """
 
     def __init__(self, env: Any = None, *, frame_skip: int | None = None, **kwargs: Any) -> None:
         if frame_skip is not None and (
             isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1
         ):
-            raise SpecError(f"frame_skip is a whole number >= 1, found {frame_skip!r}.")
+            raise SpecError(f"frame_skip must be a whole number >= 1, found {frame_skip!r}.")
         builds = type(self)._build_env is not GymLikeEnv._build_env
         options = base_arguments(kwargs) if builds else kwargs
         super().__init__(**options)
@@ -64,7 +65,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         self._convert_actions_to_numpy = True
         if not builds:
             if env is None:
-                raise TypeError(f"{type(self).__name__} wraps an environment: give it as env, or define _build_env.")
+                raise TypeError(f"{type(self).__name__} wraps an environment: pass it as env, or define _build_env.")
             self.wrap_library(env)
             return
         if env is not None:
@@ -87,13 +88,14 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         """Assign the specs of the library's environment."""
 
     def _init_env(self) -> object:
-        """Initialize the environment after its specs are assigned and before the first reset."""
+        """Initialize the environment, after its specs and before the first reset."""
 
     @property
     def wrapper_frame_skip(self) -> int:
-        """How often the wrapper repeats an action: ``frame_skip`` by default, 1 if the library repeats actions.
+        """Number of times that the wrapper repeats an action.
 
-        A subclass whose library repeats actions sets it to 1; None restores the default.
+        It is ``frame_skip``, or 1 if the library repeats actions. A subclass whose library repeats actions sets it to
+        1; None restores the default.
         """
         return self.frame_skip if self._wrapper_frame_skip is None else self._wrapper_frame_skip
 
@@ -102,9 +104,12 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         self._wrapper_frame_skip = value
 
     def fast_encoding(self, mode: bool = True) -> None:
-        """Warn once that this method of TorchRL does nothing here: conversions are always compiled from the specs."""
+        """Warn once that this method of TorchRL has no effect.
+
+        Conversions are always compiled from the specs.
+        """
         ignored_argument(
-            type(self).__name__, "fast_encoding()", "how data is encoded is compiled from the specs", kind="method"
+            type(self).__name__, "fast_encoding()", "encoding is always compiled from the specs", kind="method"
         )
 
     # -- infos ----------------------------------------------------------------------------------------------------
@@ -134,8 +139,8 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             absent = sorted(set(reader.keys or []) - set(reader.info_spec.keys()))
             if absent:
                 raise SpecError(
-                    f"The info dict of {type(self).__name__} has no numbers at {absent} in its first steps. "
-                    "Give their specs: default_info_dict_reader(keys, spec={...})."
+                    f"The info dict of {type(self).__name__} has no numbers at {absent} in its first steps. Pass their "
+                    f"specs: default_info_dict_reader(keys, spec={...})."
                 )
         self.info_dict_reader.append(reader)
         spec = getattr(reader, "info_spec", None)
@@ -148,7 +153,9 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return self
 
     def auto_register_info_dict(self, ignore_private: bool = True, *, info_dict_reader: Any = None) -> GymLikeEnv:
-        """Take a few steps to find the keys of the info dict that hold numbers, and add them to the observations.
+        """Add all infos that are numbers to the observations.
+
+        A few steps are taken to find them.
 
         Args:
             ignore_private: skip keys that begin with an underscore.
@@ -209,7 +216,10 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return value.reshape(spec.shape)
 
     def read_done(self, terminated: Any = None, truncated: Any = None, done: Any = None) -> tuple[Any, Any, Any, bool]:
-        """Return the completed done flags ``(terminated, truncated, done, stop)``; ``stop`` ends the frame skip."""
+        """Return the completed done flags ``(terminated, truncated, done, stop)``.
+
+        ``stop`` ends the frame skip.
+        """
         if terminated is None and done is not None:
             terminated = done
         if truncated is None:
@@ -218,7 +228,10 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return terminated, truncated, done, bool(np.any(done))
 
     def _output_transform(self, step_outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the result of the library's step as ``(obs, reward, terminated, truncated, done, info)``."""
+        """Return the result of the library's step as six values.
+
+        They are ``(obs, reward, terminated, truncated, done, info)``.
+        """
         observation, reward, terminated, truncated, info = step_outputs
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool):
@@ -226,7 +239,9 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return observation, reward, terminated, truncated, terminated | truncated, info
 
     def check_flag(self, name: str, value: object) -> None:
-        """Check a done entry of the library: numpy would take None for False, and text for True.
+        """Validate a done entry of the library.
+
+        numpy would convert None to False, and text to True.
 
         Args:
             name: ``"terminated"`` or ``"truncated"``.
@@ -301,7 +316,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return data.update(self.full_done_spec.zero())
 
     def read_info(self, info: Any, data: TensorDictBase) -> TensorDictBase:
-        """Let the info readers add values of the library's info dict, and return the data."""
+        """Call the info readers on the library's info dict, and return the data."""
         for reader in self.info_dict_reader:
             read = reader({} if info is None else info, data)
             data = data if read is None else read
@@ -311,7 +326,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return {key for reader in self.info_dict_reader for key in getattr(reader, "info_spec", {}).keys()}
 
     def new_data(self, values: Mapping[Key, Any]) -> TensorDict:
-        """Return a TensorDict of the environment's batch size and device with these entries."""
+        """Return a TensorDict of these entries, with the environment's batch size."""
         data = TensorDict({}, batch_size=self.batch_size, device=self.device)
         for key, value in values.items():
             data.set(key, value)

@@ -23,7 +23,7 @@ InfoReader = Callable[[Mapping[str, Any], TensorDictBase], TensorDictBase]
 
 
 class BaseInfoDictReader(ABC):
-    """Base of readers of a library's info dict that have specs of the entries that they add."""
+    """Base class of readers that declare the specs of the entries that they add."""
 
     @abstractmethod
     def __call__(self, info_dict: Any, tensordict: TensorDictBase) -> TensorDictBase | None:
@@ -36,7 +36,7 @@ class BaseInfoDictReader(ABC):
 
 
 class default_info_dict_reader(BaseInfoDictReader):
-    """Copies chosen keys of the info dict into the data.
+    """Copy chosen keys of the info dict into the data.
 
     Args:
         keys: the keys to copy; None copies all keys that hold numbers in the first infos.
@@ -76,7 +76,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         return Composite(self._info_spec)
 
     def reset(self) -> None:
-        """Clear the keys and their specs; the next info defines them."""
+        """Clear the keys and their specs, which the next info defines again."""
         self.keys, self._info_spec = None, {}
 
     def learn(self, info: Mapping[str, Any]) -> None:
@@ -99,7 +99,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         out = {}
         for key, spec in self._info_spec.items():
             value = info.get(key)
-            assert spec.dtype is not None  # these are numbers
+            assert spec.dtype is not None  # ``learn`` keeps only entries of numbers
             dtype = torch_to_numpy_dtype_dict[spec.dtype]
             if value is None:
                 self.missing.add(key)

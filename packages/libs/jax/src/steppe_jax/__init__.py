@@ -1,4 +1,4 @@
-"""Environments written as JAX functions: the base of steppe-brax and steppe-jumanji."""
+"""Environments written as JAX functions, for steppe-brax and steppe-jumanji."""
 
 from __future__ import annotations
 

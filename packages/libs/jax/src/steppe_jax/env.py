@@ -41,14 +41,16 @@ _RESET_GROUP = 16
 
 
 class JaxEnv(LibraryWrapper):
-    """An environment written as two JAX functions, ``reset(key)`` and ``step(state, action)``.
+    """An environment written as two JAX functions.
+
+    The functions are ``reset(key)`` and ``step(state, action)``.
 
     The state of the library is kept in one of two places:
 
     * In the data, below ``"state"``, with one entry for each leaf. The environment is then a function of its data:
-      ``reset(td, set_state=True)`` continues from the state in ``td``. Without a batch size of its own, the environment
-      accepts data of any batch size; each new size is compiled once. Unsigned leaves of 16 bits or more, such as random
-      keys, are reinterpreted bit by bit as signed integers, because torch has few operations for unsigned ones.
+      ``reset(td, set_state=True)`` continues from the state in ``td``. Without a batch size, the environment accepts
+      data of any batch size; each new size is compiled once. Unsigned leaves of 16 bits or more, such as random keys,
+      are reinterpreted bit by bit as signed integers, because torch has few operations for unsigned ones.
     * In the environment, as JAX arrays. This is faster, and the default if there is a batch size.
 
     Observations of unsigned dtypes of 16 bits or more are cast to wider signed dtypes.
@@ -167,7 +169,10 @@ class JaxEnv(LibraryWrapper):
 
     @property
     def row_writer(self) -> JaxRows | None:
-        """The row writer of all environments; None if the state is in the data, or the data is on a GPU."""
+        """The row writer of all environments.
+
+        It is None if the state is in the data, or the data is on a GPU.
+        """
         if self.no_row_writer_reason is not None:
             return None
         writer: JaxRows = self.cached("row_writer", lambda: JaxRows(self, RowLayout.of(self)))
@@ -176,7 +181,10 @@ class JaxEnv(LibraryWrapper):
     # -- steps of the library -------------------------------------------------------------------------------------
 
     def native_action(self, action: torch.Tensor, n: int) -> torch.Tensor:
-        """Convert actions of the spec, with any leading dimensions, to actions of the library, ``[n, ...]``."""
+        """Convert actions of the spec to actions of the library, ``[n, ...]``.
+
+        The actions may have any leading dimensions.
+        """
         if self.one_hot_sizes is not None:
             parts = [part.int().argmax(-1) for part in action.reshape(n, -1).split_with_sizes(self.one_hot_sizes, -1)]
             action = torch.stack(parts, -1)
@@ -250,7 +258,9 @@ class JaxEnv(LibraryWrapper):
         return None if state is None else self.functions.state_tree(state)
 
     def native_state(self, tensordict: TensorDictBase | None = None, row: int = 0) -> PyTree:
-        """Return the state of one row as the library's own pytree, without a batch dimension.
+        """Return the state of one row as the library's pytree.
+
+        The state has no batch dimension.
 
         Args:
             tensordict: data with the state, if ``state_in_data``. Ignored otherwise.
@@ -283,7 +293,10 @@ class JaxEnv(LibraryWrapper):
         return tensor if len(lead) == 1 else tensor.reshape((*lead, *tensor.shape[1:]))
 
     def _data(self, lead: torch.Size, result: StepResult) -> TensorDict:
-        """Build the data ``[*lead]`` from arrays or tensors ``[n, ...]``; without flags, the data of a reset."""
+        """Build the data ``[*lead]`` from arrays or tensors ``[n, ...]``.
+
+        Without flags, the result is the data of a reset.
+        """
         leaves = {}
         for key, leaf in zip(self.observation_entries, result.observation, strict=True):
             observation = self._unflattened(leaf, lead)
@@ -391,7 +404,7 @@ def _signed(dtype: torch.dtype) -> torch.dtype:
 
 
 def _nest(leaves: Mapping[_Key, torch.Tensor], lead: torch.Size, device: torch.device | None) -> TensorDict:
-    """Build a TensorDict from leaves by key, where a key is a name or a tuple of names."""
+    """Build a TensorDict from leaves by key."""
     level: dict[str, torch.Tensor | TensorDictBase] = {}
     below: dict[str, dict[_Key, torch.Tensor]] = {}
     for key, value in leaves.items():

@@ -1,4 +1,4 @@
-"""Detects a process that was forked from one that had loaded JAX."""
+"""Detect a process that was forked from one that had loaded JAX."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _LOADED_IN = os.getpid()
 
 
 def check_not_forked() -> None:
-    """Raise an error in a process that was forked after JAX was loaded, where JAX would hang.
+    """Raise an error if this process was forked after JAX was loaded.
 
-    A fork does not copy threads, so JAX would wait forever for threads that exist only in the parent process.
+    JAX would hang in such a process. A fork does not copy threads, so JAX would wait forever for threads that exist
+    only in the parent process.
 
     Raises:
         NotSupported: this process was forked from one that had loaded JAX.

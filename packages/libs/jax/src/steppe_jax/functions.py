@@ -1,4 +1,4 @@
-"""EnvFunctions: an environment as two JAX functions. CompiledFunctions: the same, compiled for batches of rows."""
+"""EnvFunctions and CompiledFunctions: an environment as two JAX functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ArrayLike: TypeAlias = Any
 
 
 class Outcome(NamedTuple):
-    """Observation, reward and done flags of one environment after a reset or a step; arrays without a batch.
+    """Observation, reward and done flags of one environment after a reset or a step.
+
+    The arrays have no batch dimension.
 
     Attributes:
         observation: an array, or a pytree of arrays.
@@ -37,7 +39,9 @@ class Outcome(NamedTuple):
 
 
 class EnvFunctions(NamedTuple):
-    """One environment as pure JAX functions, which can be traced and have no batch dimension.
+    """One environment as pure JAX functions.
+
+    The functions can be traced, and have no batch dimension.
 
     Attributes:
         reset: ``reset(key) -> (state, Outcome)``; the state is a pytree of arrays.
@@ -66,7 +70,9 @@ class StepResult(NamedTuple):
 
 
 class CompiledFunctions:
-    """Environment functions over rows and flat tuples of leaves, compiled once for each number of rows.
+    """Environment functions for rows, compiled once for each number of rows.
+
+    They use flat tuples of leaves.
 
     Args:
         functions: the functions of one environment.
@@ -126,7 +132,7 @@ class CompiledFunctions:
         return mapped
 
     def _unaliased(self, function: Callable[..., StepResult]) -> Callable[..., StepResult]:
-        """Give each output array memory of its own.
+        """Copy output arrays that share memory.
 
         Without the barrier, XLA may return an input, or one array twice, as an output. Tensors share the memory of the
         outputs, so a write to one entry would change another.
@@ -144,7 +150,10 @@ class CompiledFunctions:
     def _gradient(
         self, leaves: tuple[ArrayLike, ...], action: ArrayLike, output_gradients: tuple[ArrayLike, ...]
     ) -> tuple[ArrayLike, ...]:
-        """Gradients of the floating-point leaves and action, from the gradients of ``floating_parts``."""
+        """Return gradients of the floating-point leaves and action.
+
+        They are computed from the gradients of ``floating_parts``.
+        """
         action_is_float = jnp.issubdtype(self.functions.action.dtype, jnp.floating)
 
         def differentiable(inputs: tuple[ArrayLike, ...]) -> tuple[ArrayLike, ...]:
@@ -161,13 +170,13 @@ class CompiledFunctions:
 
     @staticmethod
     def floating_parts(result: StepResult) -> tuple[ArrayLike, ...]:
-        """Return the floating-point arrays of state, observation and reward, in this order."""
+        """Return the floating-point arrays of state, observation and reward."""
         parts = (*result.state, *result.observation, result.reward)
         return tuple(part for part in parts if jnp.issubdtype(part.dtype, jnp.floating))
 
     @staticmethod
     def _merge(mask: ArrayLike, new: tuple[ArrayLike, ...], old: tuple[ArrayLike, ...]) -> tuple[ArrayLike, ...]:
-        """Take rows of ``new`` where the mask ``[n]`` is True, and rows of ``old`` elsewhere."""
+        """Merge rows: ``new`` where the mask ``[n]`` is True, otherwise ``old``."""
         return tuple(
             jnp.where(mask.reshape(mask.shape + (1,) * (new_leaf.ndim - 1)), new_leaf, old_leaf)
             for new_leaf, old_leaf in zip(new, old, strict=True)
@@ -182,7 +191,7 @@ class CompiledFunctions:
 def _leaves_like(
     tree: PyTree, structure: jax.tree_util.PyTreeDef, leaves: Sequence[jax.ShapeDtypeStruct]
 ) -> tuple[ArrayLike, ...]:
-    """Flatten a tree of the given structure, and cast its leaves to the dtypes of ``leaves``."""
+    """Flatten a tree, and cast its leaves to the dtypes of ``leaves``."""
     values, tree_structure = jax.tree_util.tree_flatten(tree)
     if tree_structure != structure:
         raise TypeError(

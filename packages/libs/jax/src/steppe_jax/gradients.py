@@ -1,4 +1,4 @@
-"""A differentiable step: a torch autograd function whose forward and backward are computed by JAX."""
+"""A differentiable step: a torch autograd function computed by JAX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Hooks shared by the plugins of JAX libraries, which import them into their plugin module. Torch-free."""
+"""Hooks for plugins of JAX libraries.
+
+Plugins import them into their plugin module. This module does not import torch.
+"""
 
 from __future__ import annotations
 

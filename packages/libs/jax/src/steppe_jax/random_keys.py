@@ -9,11 +9,11 @@ __all__ = ["RandomKeys"]
 
 
 class RandomKeys:
-    """A chain of random keys. Each reset splits off one key, and splits that into one key for each row.
+    """A chain of random keys.
 
-    The key of row i therefore depends on the seed, on i and on the number of resets so far, but not on which other
-    rows are reset in the same call. After ``seed(s)``, the first reset of n rows gives row i the key i of
-    ``split(split(PRNGKey(s))[1], n)``.
+    Each reset splits off one key, and splits that into one key for each row. The key of row i therefore depends on the
+    seed, on i and on the number of resets so far, but not on which other rows are reset in the same call. After
+    ``seed(s)``, the first reset of n rows gives row i the key i of ``split(split(PRNGKey(s))[1], n)``.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,10 @@ class RandomKeys:
         self._key = jax.random.PRNGKey(value)
 
     def take(self, n: int) -> jax.Array:
-        """Return the keys of the next reset of n rows, ``[n, ...]`` uint32, and advance the chain."""
+        """Return the keys of the next reset of n rows, and advance the chain.
+
+        The keys are ``[n, ...]`` uint32.
+        """
         keys: jax.Array
         self._key, keys = _next(self._key, n)
         return keys

@@ -1,4 +1,4 @@
-"""JaxRows: a row writer that copies the arrays of a JAX environment into the caller's rows."""
+"""JaxRows: a row writer that copies JAX arrays into the caller's rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class JaxRows(RowWriter):
         return self.env.native_action(encoded, len(encoded))
 
     def bind(self, rows: Rows, progress: Progress) -> BoundJax:
-        """Prepare to write these rows. ``progress`` is not used: an error in JAX concerns all rows."""
+        """Prepare to write these rows.
+
+        ``progress`` is not used: an error in JAX concerns all rows.
+        """
         return BoundJax(self, rows)
 
 

@@ -11,7 +11,9 @@ __all__ = ["check_single"]
 
 
 def check_single(env: object, own_rows: Collection[str], *, wrapper: str, hint: str = "") -> None:
-    """Raise an error if a wrapper of the library batches or resets the environment: ``JaxEnv`` does both.
+    """Raise an error if a wrapper of the library batches or resets.
+
+    ``JaxEnv`` does both itself.
 
     Args:
         env: an environment of the library. Wrapped environments are its attribute ``env`` or ``_env``.

@@ -1,4 +1,4 @@
-"""Convert torch tensors to JAX arrays and back, without a copy if the memory layout allows it."""
+"""Convert torch tensors to JAX arrays and back, without a copy if possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def _only_cpu() -> bool:
 
 
 def torch_device(device: jax.Device | None = None) -> torch.device:
-    """Return the torch device of a JAX device: the GPU if torch can use it, otherwise the CPU.
+    """Return the torch device of a JAX device.
+
+    It is the GPU if torch can use it, otherwise the CPU.
 
     Args:
         device: a device of JAX. ``None``: the default device of JAX.
@@ -62,7 +64,9 @@ def to_torch(array: jax.Array, device: torch.device | None = None) -> torch.Tens
 
 
 def to_data(array: jax.Array, device: torch.device | None = None) -> torch.Tensor:
-    """Convert an array to a tensor, copying small arrays because that costs less than dlpack.
+    """Convert an array to a tensor.
+
+    Small arrays are copied, because that costs less than dlpack.
 
     Args:
         array: a computed array that nothing else uses.
@@ -75,9 +79,9 @@ def to_data(array: jax.Array, device: torch.device | None = None) -> torch.Tenso
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """Return a JAX array that shares the memory of a tensor, through dlpack; a copy if it is not contiguous.
+    """Return a JAX array that shares the memory of a tensor, through dlpack.
 
-    Do not write into the tensor while the array is in use.
+    It is a copy if the tensor is not contiguous. Do not write into the tensor while the array is in use.
     """
     tensor = tensor.detach()
     return jax.dlpack.from_dlpack(tensor if tensor.is_contiguous() else tensor.contiguous())

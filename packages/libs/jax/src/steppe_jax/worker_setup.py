@@ -8,7 +8,7 @@ __all__ = ["prepare_worker"]
 
 
 def prepare_worker() -> None:
-    """Limit JAX to one thread of this process, and let it allocate GPU memory on demand.
+    """Limit JAX to one thread, and allocate GPU memory on demand.
 
     Each worker process has one core, but JAX would start one thread for each core of the machine. Variables that the
     user has set are kept. If JAX has been imported already, this has no effect.

@@ -1,4 +1,6 @@
-"""Implementation of ``steppe new-plugin``: check names, inspect the library, fill templates.
+"""Implementation of ``steppe new-plugin``.
+
+It checks names, inspects the library and fills templates.
 
 Nothing here imports torch.
 """

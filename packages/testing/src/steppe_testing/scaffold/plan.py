@@ -159,7 +159,10 @@ def _check_transform(name: str) -> None:
 
 
 def _core_transforms() -> Sequence[str]:
-    """Return the public names of ``steppe.transforms``, parsed because an import needs torch."""
+    """Return the public names of ``steppe.transforms``.
+
+    They are parsed from the source, because an import needs torch.
+    """
     spec = find_spec("steppe.transforms")
     source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     for node in ast.parse(source).body:

@@ -119,7 +119,10 @@ def _attribute(module: Any, path: str) -> Any:
 
 
 def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> list[Any]:
-    """Make a simulator for each name; record whether the factory accepts names and seeds."""
+    """Make a simulator for each name.
+
+    Record whether the factory accepts names and seeds.
+    """
     parameters = _parameters(maker)
     first = next(iter(parameters.values()), None)
     required = [each for each in parameters.values() if each.default is each.empty and each.kind in (0, 1)]
@@ -197,7 +200,10 @@ def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -
 
 
 def _seed_method(simulator: Any, answer: Mapping[str, Any]) -> str:
-    """Return how to pass a seed: to ``reset``, to ``seed()``, to the constructor, or not at all."""
+    """Return how to pass a seed.
+
+    The methods are an argument of ``reset``, ``seed()``, an argument of the constructor, or none.
+    """
     if "seed" in _parameters(simulator.reset):
         return "reset"
     if callable(getattr(simulator, "seed", None)):
@@ -320,7 +326,10 @@ def _value_of(value: Any) -> Any:
 
 
 def _limits(space: Any) -> dict[str, Any]:
-    """Return ``n`` of a discrete space, or ``low`` and ``high`` of a box with uniform bounds."""
+    """Return ``n`` of a discrete space, or ``low`` and ``high`` of a box.
+
+    The bounds of the box must be uniform.
+    """
     n = getattr(space, "n", getattr(space, "num_values", None))
     if _is_count(n):
         return {"n": int(n)}
@@ -386,7 +395,10 @@ def _sample(action: Mapping[str, Any], step: int) -> Any:
 
 
 def _randomness(simulator: Any, answer: dict[str, Any]) -> None:
-    """Test whether a seed determines the data, also of later episodes, and whether episodes end."""
+    """Test whether a seed determines the data, and whether episodes end.
+
+    Later episodes are tested too.
+    """
     try:
         if answer["seed"] in ("reset", "method"):
             runs = {seed: _trace(simulator, answer, seed, episodes=1) for seed in range(_SEEDS)}

@@ -121,7 +121,7 @@ def _path(answer: Mapping[str, Any]) -> str:
 
 
 class _Lines:
-    """Writes the source that depends on a simulator."""
+    """Write the source that depends on a simulator."""
 
     def __init__(self, answer: Mapping[str, Any], stands_in: bool) -> None:
         self.answer = answer
@@ -245,7 +245,10 @@ class _Lines:
 
     @property
     def draws(self) -> bool:
-        """Whether each reset must pass a seed, because the library would draw one otherwise."""
+        """Whether each reset must pass a seed.
+
+        Without a seed, such a library would draw one itself.
+        """
         return self.answer["seed"] == "reset" and self.answer.get("later_follow") is False
 
     @property

@@ -1,4 +1,4 @@
-"""Transforms of actions for steppe: discretization, scaling, flattening, masks, action chunks."""
+"""Transforms of actions for steppe: scaling, discretization, masks, action chunks."""
 
 from __future__ import annotations
 

@@ -16,18 +16,20 @@ __all__ = ["ConditionalPolicySwitch"]
 
 
 class ConditionalPolicySwitch(SteppingTransform):
-    """Lets another policy take one more step in rows where a condition holds, such as the move of an opponent.
+    """Let another policy take an extra step in rows where a condition holds.
 
-    The condition is evaluated after each step and each reset. In rows where it holds and the episode goes on, the
-    policy acts; ``next`` (after a reset: the root) then holds the data of its step, with its reward. All other rows
-    stay unchanged. Transforms before this one run on both steps, those after it once.
+    Use it for the moves of an opponent, for example. The condition is evaluated after each step and each reset. In rows
+    where it holds and the episode continues, the policy acts; ``next`` (after a reset: the root) then holds the data of
+    its step, with its reward. All other rows stay unchanged. Transforms before this one run on both steps, those after
+    it once.
 
     Args:
-        policy: function of the root of the rows in which it acts; returns it with the actions.
-        condition: function of the data of a step or reset; returns a bool, or a bool tensor ``[*B]`` or ``[*B, 1]``.
+        policy: function that reads the root of the rows in which it acts, and returns it with the actions.
+        condition: function of the data of a step or reset that returns a bool, or a bool tensor ``[*B]`` or ``[*B,
+            1]``.
 
     Raises:
-        SpecError: an argument is no function, or the condition returns something else.
+        SpecError: an argument is not a function, or the condition returns something else.
     """
 
     writes_done = True
@@ -38,15 +40,15 @@ class ConditionalPolicySwitch(SteppingTransform):
         for name, value in (("policy", policy), ("condition", condition)):
             if not callable(value):
                 raise SpecError(
-                    f"ConditionalPolicySwitch: {name} is a function of a TensorDict, found {type(value).__name__}."
+                    f"ConditionalPolicySwitch: {name} must be a function of a TensorDict, found {type(value).__name__}."
                 )
         super().__init__()
-        # The parameters of a policy are not those of this transform.
+        # Stored outside of torch's attributes, because the policy's parameters are not parameters of this transform.
         self.__dict__["policy"] = policy
         self.condition = condition
 
     def _holds(self, data: TensorDictBase) -> torch.Tensor | None:
-        """Return in which rows the condition holds, ``[*B]`` bool; None if in no row."""
+        """Return the rows where the condition holds, ``[*B]`` bool; None if there are none."""
         flags = self.condition(data)
         if type(flags) is torch.Tensor and flags.dtype is torch.bool and flags.numel() == 1 and not bool(flags):
             return None
@@ -74,7 +76,10 @@ class ConditionalPolicySwitch(SteppingTransform):
         )
 
     def _acted(self, root: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
-        """Step the environment with the policy in some rows, and return the data; other rows stay unchanged."""
+        """Step the environment with the policy in some rows, and return the data.
+
+        Other rows stay unchanged.
+        """
         env = self.env
         if bool(acting.all()):
             return env.step(_with_actions(root, self.policy(root), env.action_keys))  # type: ignore[no-any-return]
@@ -126,7 +131,10 @@ class ConditionalPolicySwitch(SteppingTransform):
 
 
 def _with_actions(root: TensorDictBase, returned: Any, action_keys: Any) -> TensorDictBase:
-    """Return the root with the actions of a policy, which may return them in another TensorDict."""
+    """Return the root with the actions of a policy.
+
+    The policy may return its actions in another TensorDict.
+    """
     if returned is not root:
         for key in action_keys:
             root.set(key, returned.get(key))

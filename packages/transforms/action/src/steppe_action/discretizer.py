@@ -25,10 +25,11 @@ __all__ = ["ActionDiscretizer"]
 
 
 class ActionDiscretizer(ActionInverse):
-    """Divides the range of each element of a continuous action into intervals; the caller chooses an interval.
+    """Divide the range of each element of a continuous action into intervals.
 
-    For an action ``[*B, n]`` of floats, the caller writes ``[*B, n]`` int64 (:class:`~steppe.specs.MultiCategorical`),
-    or one-hot ``[*B, sum of intervals]`` bool; for an action without dimensions, one number or one-hot vector.
+    The caller chooses an interval instead of a value. For an action ``[*B, n]`` of floats, the caller writes ``[*B,
+    n]`` int64 (:class:`~steppe.specs.MultiCategorical`), or one-hot ``[*B, sum of intervals]`` bool; for an action
+    without dimensions, one number or one-hot vector.
 
     Args:
         num_intervals: number of intervals of each element; a tensor ``[n]`` for different numbers.
@@ -36,7 +37,7 @@ class ActionDiscretizer(ActionInverse):
         out_action_key: key that the caller writes. Default: ``action_key``.
         sampling: value of the interval that the environment receives: ``SamplingStrategy.MEDIAN`` (the middle, the
             default), ``LOW``, ``HIGH``, or ``RANDOM``, a random value for each action.
-        categorical: whether the caller writes numbers; otherwise one-hot vectors.
+        categorical: whether the caller writes the index of an interval; otherwise one-hot vectors.
 
     Raises:
         SpecError: the action does not consist of floats with two finite bounds, or ``num_intervals`` does not fit.
@@ -63,7 +64,7 @@ class ActionDiscretizer(ActionInverse):
         counts = torch.as_tensor(num_intervals, device="cpu")
         if counts.dtype.is_floating_point or counts.dtype is torch.bool or counts.ndim > 1 or bool((counts < 1).any()):
             raise SpecError(
-                "ActionDiscretizer: num_intervals is a whole number >= 1, or a tensor [n] of such, found "
+                "ActionDiscretizer: num_intervals must be a whole number >= 1, or a tensor [n] of them; found "
                 f"{num_intervals!r}."
             )
         self.action_key, self.out_action_key = self.in_keys_inv[0], self.out_keys_inv[0]
@@ -72,13 +73,13 @@ class ActionDiscretizer(ActionInverse):
         self.categorical = bool(categorical)
         self._counts = counts
         self._plan: tuple[list[Any], torch.Tensor, Any, Any, bool] | None = None
-        #: For each element of the action, its value in each interval; None if values are random or rows differ.
+        #: Value of each interval, for each element of the action; None if values are random or rows differ.
         self._values: list[list[float]] | None = None
         self._draws = RowGenerators()
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether each row draws from its own generator, or the bounds of the rows of a batch differ."""
+        """Whether rows draw from their own generators, or differ in their bounds."""
         several = self._plan is not None and self._plan[2].ndim > 1
         return several or self.sampling is self.SamplingStrategy.RANDOM
 
@@ -92,7 +93,9 @@ class ActionDiscretizer(ActionInverse):
         return (type(self), counts, self.action_key, self.out_action_key, self.sampling, self.categorical)
 
     def custom_arange(self, nint: int, device: Any) -> torch.Tensor:
-        """Return the value of each interval, from 0 to 1 between the bounds; override it for other intervals.
+        """Return the value of each interval, from 0 to 1 between the bounds.
+
+        Override this method for intervals of other sizes.
 
         Args:
             nint: number of intervals.
@@ -120,7 +123,7 @@ class ActionDiscretizer(ActionInverse):
         n = 1 if scalar else int(leaf.shape[-1])
         if counts.numel() not in (1, n):
             raise SpecError(
-                f"ActionDiscretizer: num_intervals for {counts.numel()} numbers, and the action has {n}: its spec is "
+                f"ActionDiscretizer: num_intervals has {counts.numel()} numbers, but the action has {n}; its spec is "
                 f"{leaf}."
             )
         nvec = counts.reshape(-1).expand(n).tolist()
@@ -145,8 +148,8 @@ class ActionDiscretizer(ActionInverse):
             plan = self._plan
         if plan is None:
             raise StateError(
-                "ActionDiscretizer: the intervals follow from the bounds of an environment, and it belongs to none. "
-                "Append it to one: env.append_transform(ActionDiscretizer(5))."
+                "ActionDiscretizer: the intervals depend on the bounds of an environment, but it has none. Append it "
+                "to one: env.append_transform(ActionDiscretizer(5))."
             )
         nvec, table, low, width, scalar = plan
         action = self._of_one(value, nvec, scalar) if value.is_cpu and table.is_cpu else None
@@ -181,7 +184,10 @@ class ActionDiscretizer(ActionInverse):
         return [values[:count] for values, count in zip(table_values, nvec, strict=True)]
 
     def _of_one(self, value: torch.Tensor, nvec: list[int], scalar: bool) -> torch.Tensor | None:
-        """Look up a single action, which is faster; None if it is not a valid choice, or values are random."""
+        """Look up a single action, which is faster than looking up a batch.
+
+        Returns None if the action is not a valid choice, or values are random.
+        """
         if self._values is None or value.ndim != int(not (scalar and self.categorical)):
             return None
         numbers = self._looked_up(value.tolist(), self._values, nvec, scalar)
@@ -204,7 +210,10 @@ class ActionDiscretizer(ActionInverse):
         return inverse
 
     def _looked_up(self, row: Any, values: list[list[float]], nvec: list[int], scalar: bool) -> Any:
-        """Return the value of one action, a number or a list of numbers; None if it is not a valid choice."""
+        """Return the value of one action, a number or a list of numbers.
+
+        Returns None if the action is not a valid choice.
+        """
         if self.categorical:
             numbers = [row] if scalar else row
         else:
@@ -219,21 +228,21 @@ class ActionDiscretizer(ActionInverse):
                 begin += count
         try:
             numbers_found = [of_one[number] for of_one, number in zip(values, numbers, strict=True)]
-        except (IndexError, TypeError, ValueError):  # no such interval; indexing the tensor raises the error
+        except (IndexError, TypeError, ValueError):  # not an interval; indexing the tensor raises the error
             return None
         if min(numbers) < 0:
             return None
         return numbers_found[0] if scalar else numbers_found
 
     def forward(self, tensordict: Any) -> Any:
-        """Raise an error: continuous actions are not turned into numbers of intervals.
+        """Raise an error: continuous actions cannot be converted to indices of intervals.
 
         Raises:
             NotSupported: always.
         """
         raise NotSupported(
-            "ActionDiscretizer turns numbers of intervals into actions, by inv and in environments. Stored data has "
-            "the numbers: give them a key of their own with out_action_key."
+            "ActionDiscretizer only converts indices of intervals to actions, in environments and by inv. To keep both "
+            "in stored data, pass another key for the indices: out_action_key=..."
         )
 
     def _repr_keys(self) -> Any:

@@ -17,9 +17,10 @@ __all__ = ["FlattenAction"]
 
 
 class FlattenAction(ActionInverse):
-    """Flattens the dimensions ``first_dim`` to ``last_dim`` of an action, and unflattens actions of the caller.
+    """Flatten the dimensions ``first_dim`` to ``last_dim`` of an action.
 
-    Called on stored data, it flattens actions of the environment.
+    The actions that the caller writes are unflattened for the environment. Called on stored data, it flattens actions
+    of the environment.
 
     Args:
         first_dim: first dimension to flatten; negative.
@@ -52,7 +53,7 @@ class FlattenAction(ActionInverse):
         for name, dim in (("first_dim", first_dim), ("last_dim", last_dim)):
             if dim >= 0 and not allow_positive_dim:
                 raise SpecError(
-                    f"FlattenAction: {name} must be negative, so that it fits any batch size; found {dim}. "
+                    f"FlattenAction: {name} must be negative, because batches add dimensions in front; found {dim}. "
                     "allow_positive_dim=True counts from the first dimension of one action."
                 )
         if (first_dim < 0) == (last_dim < 0) and first_dim > last_dim:
@@ -69,7 +70,7 @@ class FlattenAction(ActionInverse):
         return (type(self), self.first_dim, self.last_dim, tuple(self.in_keys_inv), tuple(self.out_keys_inv))
 
     def _dims(self, dims: int, leaf: Any) -> tuple[int, int]:
-        """Return both dimensions as negative numbers, for an action of ``dims`` dimensions."""
+        """Return both dimensions as negative numbers, for an action with ``dims`` of them."""
         first, last = (dim - dims if dim >= 0 else dim for dim in (self.first_dim, self.last_dim))
         if first < -dims or last > -1 or first > last:
             raise SpecError(
@@ -105,7 +106,7 @@ class FlattenAction(ActionInverse):
         spans = set(self._spans.values())
         if len(spans) > 1:
             raise SpecError(
-                "FlattenAction: its actions have several shapes, so their keys are needed: call inv(tensordict)."
+                "FlattenAction: its actions have several shapes, so a tensor needs its key: call inv(tensordict)."
             )
         return self._unflat(value, next(iter(spans), None))
 
@@ -116,7 +117,7 @@ class FlattenAction(ActionInverse):
                 tensordict.set(key, self._unflat(value, self._spans.get(key)))
             elif not self.missing_tolerance:
                 raise KeyError(
-                    f"FlattenAction: there is no action {out_key!r} in the data. Found "
+                    f"FlattenAction: the data has no action {out_key!r}. It has "
                     f"{sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))}."
                 )
         return tensordict

@@ -1,4 +1,4 @@
-"""ActionInverse: the base class of transforms that turn actions of the caller into those of the environment."""
+"""ActionInverse: the base class of transforms that convert the caller's actions."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ __all__ = ["ActionInverse", "has_floats", "one_row"]
 
 
 class ActionInverse(Transform):
-    """Turns actions of the caller, at ``out_keys_inv``, into actions of the environment, at ``in_keys_inv``.
+    """Convert the caller's actions to the environment's.
 
-    A subclass overrides ``_inv_apply_transform``, which turns an action of the caller into one of the environment,
-    ``caller_spec``, the spec of the caller's action, and ``_apply_transform``, which turns stored actions of the
-    environment into those of the caller. The data of steps and resets stays unchanged.
+    The caller writes its actions at ``out_keys_inv``; the environment reads them at ``in_keys_inv``. A subclass
+    overrides three methods: ``_inv_apply_transform`` converts an action of the caller to one of the environment,
+    ``caller_spec`` returns the spec of the caller's action, and ``_apply_transform`` converts stored actions of the
+    environment to those of the caller. The data of steps and resets stays unchanged.
     """
 
     writes_done = False
     changed_kinds = ("action",)
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
-        """Return the spec of the caller's action, for that of the environment's action."""
+        """Return the spec of the caller's action. ``leaf`` is the spec of the environment's action."""
         raise NotImplementedError
 
     def action_leaf(self, specs: EnvSpecs, key: Any) -> Spec:
         """Return the spec of an action of the environment.
 
         Raises:
-            SpecError: the environment has no action of this key.
+            SpecError: the environment has no action at this key.
         """
         leaf: Spec | None = specs.action.get(key, None)
         if leaf is None:
@@ -66,7 +67,7 @@ class ActionInverse(Transform):
                     data.set(key, self._inv_apply_transform(value))
                 elif not self.missing_tolerance:
                     raise KeyError(
-                        f"{type(self).__name__}: there is no action {out_key!r} in the data. Found "
+                        f"{type(self).__name__}: the data has no action {out_key!r}. It has "
                         f"{sorted(map(str, data.keys(include_nested=True, leaves_only=True)))}."
                     )
             return data
@@ -74,7 +75,7 @@ class ActionInverse(Transform):
         return Hooks(inverse=inverse, inverse_pairs=pairs)
 
     def rows_of(self, value: torch.Tensor, dims: int) -> int:
-        """Return the number of rows in a value, whose last ``dims`` dimensions are those of one row."""
+        """Return the number of rows in a value whose last ``dims`` dimensions are one row."""
         env = self.parent
         lead = 0 if env is None else len(env.batch_size)
         return value.shape[:lead].numel() if value.ndim - dims >= lead else 1

@@ -1,4 +1,4 @@
-"""ActionMask: random actions are drawn among those that the environment allows."""
+"""ActionMask: draw random actions among those that a mask allows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ _KINDS = "OneHot, Categorical, MultiOneHot, MultiCategorical"
 
 
 class ActionMask(PlannedTransform):
-    """Draws random actions that a mask in the data allows, and shows the mask in the action spec.
+    """Draw random actions that a mask in the data allows.
 
-    It declares the entry as the mask of the action (see :attr:`steppe.EnvBase.action_masks`). The mask is ``[*B, n]``,
-    True for each allowed category. It is copied to the spec after each step and reset; rows that are not stepped or
-    reset keep their masks there. The spec of a batch of such environments has no mask.
+    The action spec holds the current mask.
+
+    The transform declares the entry as the mask of the action (see :attr:`steppe.EnvBase.action_masks`). The mask is
+    ``[*B, n]``, True for each allowed category. It is copied to the spec after each step and reset; rows that are not
+    stepped or reset keep their masks in the spec. The spec of a batch of such environments has no mask.
 
     Args:
         action_key: the key of the action.
@@ -44,7 +46,10 @@ class ActionMask(PlannedTransform):
 
     @property
     def action_masks(self) -> Mapping[NestedKey, NestedKey]:  # type: ignore[override]
-        """The mask of the action; empty with ``set_missing_tolerance`` if the environment has no such entry."""
+        """The mask of the action.
+
+        Empty with ``set_missing_tolerance`` if the environment has no such entry.
+        """
         env = self.container
         if self.missing_tolerance and self.mask_key not in (*env.observation_keys, *env.state_keys):
             return {}
@@ -52,11 +57,11 @@ class ActionMask(PlannedTransform):
 
     @property
     def action_spec(self) -> Spec:
-        """The spec of the action in the environment of this transform, with the current mask."""
+        """The action spec of this transform's environment, with the current mask."""
         env = self.container
         if env is None or not hasattr(env, "full_action_spec"):
             raise StateError(
-                "ActionMask copies masks to the action spec of an environment, and belongs to none. Append it to one: "
+                "ActionMask copies masks to the action spec of an environment, but has no environment. Append it: "
                 "env.append_transform(ActionMask())."
             )
         leaf: Spec = env.full_action_spec[self.action_key]
@@ -73,11 +78,11 @@ class ActionMask(PlannedTransform):
                 else ("mask", self.mask_key, specs.observation)
             )
             keys = list(spec.keys(include_nested=True, leaves_only=True))
-            raise SpecError(f"ActionMask: the environment has no {kind} {missing!r}. Found {keys}; name one of these.")
+            raise SpecError(f"ActionMask: the environment has no {kind} {missing!r}. Found {keys}; pass one of these.")
         if leaf.choice_form is None:
             raise SpecError(
-                f"ActionMask masks actions of {_KINDS}, found {leaf}. A "
-                "continuous action can be cut into intervals by ActionDiscretizer."
+                f"ActionMask masks actions of {_KINDS}, found {leaf}. Discretize a continuous action first: "
+                "ActionDiscretizer(n)."
             )
         specs = specs.copy()
         specs.action[self.action_key].update_mask(torch.ones(mask.shape, dtype=torch.bool, device=leaf.device))
@@ -126,7 +131,7 @@ class ActionMask(PlannedTransform):
 
     def _row_hooks(self) -> RowHooks:
         def bind(root: Any, following: Any) -> Any:
-            # Rows of a batch, or the one row of an environment without a batch.
+            # An environment without a batch size has one row.
             alone = not self.container.batch_size
             after, first = (rows[self.mask_key] for rows in (following, root))
             if alone:
@@ -156,9 +161,10 @@ class ActionMask(PlannedTransform):
 
 
 class _SpecMask:
-    """Copy a mask to the spec only if it differs from the last one, or if other code has changed the mask of the spec.
+    """Copy a mask to the spec if it has changed since the last copy.
 
-    Setting a mask takes longer than comparing two masks.
+    It also copies the mask if other code has replaced the mask of the spec. Setting a mask takes longer than comparing
+    two masks.
     """
 
     def __init__(self, transform: ActionMask) -> None:
@@ -175,7 +181,7 @@ class _SpecMask:
         """Set the mask of the spec.
 
         Args:
-            content: the bytes of the mask, which are compared with those of the last one.
+            content: the bytes of the mask, for the comparison with the last mask.
             mask: the mask.
         """
         specs = self._env().specs_version  # type: ignore[union-attr]

@@ -16,7 +16,7 @@ __all__ = ["MultiAction"]
 
 
 class MultiAction(SteppingTransform):
-    """Takes several actions in one step, one after the other.
+    """Take several actions in one step, one after the other.
 
     For an action ``[*B, *F]`` of the environment the caller writes ``[*B, K, *F]`` (``dim=1``); the number ``K`` may
     differ from step to step. A row whose episode ends is not stepped again. Transforms before this one run on each of
@@ -35,8 +35,8 @@ class MultiAction(SteppingTransform):
         chunk_key: key that the caller writes. Default: ``action_key``.
 
     Raises:
-        SpecError: ``dim`` is not a whole number >= 1, or the argument of a step has no actions, or different numbers of
-            actions for different keys.
+        SpecError: ``dim`` is not a whole number >= 1, the argument of a step has no actions, or its keys hold different
+            numbers of actions.
     """
 
     writes_done = True
@@ -52,7 +52,7 @@ class MultiAction(SteppingTransform):
         chunk_key: Any = None,
     ) -> None:
         if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
-            raise SpecError(f"MultiAction: dim is a whole number >= 1, counted behind the batch size; found {dim!r}.")
+            raise SpecError(f"MultiAction: dim must be a whole number >= 1, after the batch size; found {dim!r}.")
         action_key = "action" if action_key is None and chunk_key is not None else action_key
         chunk_key = action_key if chunk_key is None else chunk_key
         super().__init__(
@@ -64,7 +64,9 @@ class MultiAction(SteppingTransform):
 
     @classmethod
     def from_vla(cls, *, action_key: Any = "action", **kwargs: Any) -> MultiAction:
-        """Make a transform that reads ``("vla_action", "chunk")``, the key of vision-language-action policies.
+        """Make a transform that reads ``("vla_action", "chunk")``.
+
+        This is the key of vision-language-action policies.
 
         Args:
             action_key: action of the environment.
@@ -75,7 +77,7 @@ class MultiAction(SteppingTransform):
     # -- specs -----------------------------------------------------------------------------------------------------
 
     def _pairs_in(self, action: Any) -> list[tuple[Any, Any]]:
-        """Return pairs of keys of the environment's actions and the caller's."""
+        """Return pairs of keys: of the environment's action, and of the caller's."""
         if self.in_keys_inv:
             return list(zip(self.in_keys_inv, self.out_keys_inv, strict=True))
         return [(key, key) for key in action.keys(include_nested=True, leaves_only=True)]
@@ -121,9 +123,7 @@ class MultiAction(SteppingTransform):
             chunk = tensordict.get(chunk_key, None)
             if chunk is None:
                 keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-                raise KeyError(
-                    f"MultiAction: there are no actions {chunk_key!r} in the data given to step. Found {keys}."
-                )
+                raise KeyError(f"MultiAction: the argument of step has no actions {chunk_key!r}. It has {keys}.")
             if chunk.ndim <= at or chunk.shape[at] < 1:
                 raise SpecError(
                     f"MultiAction(dim={self.dim}): {chunk_key!r} holds actions along dimension {at}, found the shape "
@@ -133,7 +133,7 @@ class MultiAction(SteppingTransform):
             tensordict.set(_rest(key), chunk)
             tensordict.set(key, chunk.select(at, 0))
         if len(sizes) > 1:
-            raise SpecError(f"MultiAction: each action is given as often as the others, found {sorted(sizes)} times.")
+            raise SpecError(f"MultiAction: all keys must hold the same number of actions, found {sorted(sizes)}.")
         return tensordict
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:

@@ -1,4 +1,4 @@
-"""DiscreteActionProjection: one action space for environments with different numbers of actions."""
+"""DiscreteActionProjection: one action space for different numbers of actions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["DiscreteActionProjection"]
 
 
 class DiscreteActionProjection(ActionInverse):
-    """Projects one-hot actions of width ``max_actions`` to an environment with ``num_actions_effective`` actions.
+    """Project one-hot actions to an environment with fewer actions.
 
-    One policy can then act in environments with different numbers of actions. An action that the environment does not
-    have is replaced by a random one. Called on stored data, it pads actions of the environment to ``max_actions``.
+    The caller's actions have the width ``max_actions``; the environment has ``num_actions_effective`` actions. One
+    policy can then act in environments with different numbers of actions. An action that the environment does not have
+    is replaced by a random one. Called on stored data, it pads actions of the environment to ``max_actions``.
 
     Args:
         num_actions_effective: number of actions of the environment.
@@ -50,7 +51,7 @@ class DiscreteActionProjection(ActionInverse):
         self._draws = RowGenerators()
         self._one_hot: tuple[torch.dtype, list[torch.Tensor]] | None = None
 
-    needs_all_rows = True  # each row draws from its own generator
+    needs_all_rows = True  # True because each row draws from its own generator
 
     def _set_seed(self, seed: int | None) -> None:
         self._draws.seed(seed)
@@ -70,14 +71,14 @@ class DiscreteActionProjection(ActionInverse):
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         if value.shape[-1:] != (self.max_actions,):
             raise SpecError(
-                f"DiscreteActionProjection: actions have the shape [..., {self.max_actions}], found "
+                f"DiscreteActionProjection: actions must have the shape [..., {self.max_actions}], found "
                 f"{tuple(value.shape)}."
             )
         action = self._of_one(value) if value.ndim == 1 and value.is_cpu else None
         return self._projected(value, self.rows_of(value, 1)) if action is None else action
 
     def _of_one(self, value: torch.Tensor) -> torch.Tensor | None:
-        """Project a single action, in a fraction of the time; None if it is not one-hot."""
+        """Project a single action, which is faster; None if it is not one-hot."""
         row: list[Any] = value.tolist()
         if row.count(0) != self.max_actions - 1 or 1 not in row:
             return None

@@ -17,11 +17,12 @@ __all__ = ["ActionScaling"]
 
 
 class ActionScaling(ActionInverse):
-    """Takes actions from -1 to 1 (or 0 to 1), and passes ``action * scale + loc`` to the environment.
+    """Scale actions from [-1, 1] (or [0, 1]) to the range of the environment.
 
-    By default ``loc`` is the middle of the bounds of the environment's action, and ``scale`` is half their distance. If
-    they are passed, the new bounds are those of the environment on this scale, and unbounded actions stay unbounded.
-    Shape and dtype stay the same. Called on stored data, it scales actions of the environment to those of the caller.
+    The environment receives ``action * scale + loc``. By default ``loc`` is the middle of the bounds of the
+    environment's action, and ``scale`` is half their distance. If they are passed, the new bounds are those of the
+    environment on this scale, and unbounded actions stay unbounded. Shape and dtype stay the same. Called on stored
+    data, it scales actions of the environment to those of the caller.
 
     Args:
         in_keys_inv: the action of the environment, one key. Default: ``["action"]``. ``[]`` if the transform is only
@@ -38,7 +39,7 @@ class ActionScaling(ActionInverse):
         initialized: whether they are known.
 
     Raises:
-        SpecError: there are several keys, only one of ``loc`` and ``scale``, or a scale of 0; or the environment's
+        SpecError: several keys, only one of ``loc`` and ``scale``, or a scale of 0 were passed; or the environment's
             action has no finite bounds.
         StateError: ``loc`` and ``scale`` were not passed, and the transform belongs to no environment.
     """
@@ -58,13 +59,12 @@ class ActionScaling(ActionInverse):
     ) -> None:
         keys = ["action"] if in_keys_inv is None else as_keys(in_keys_inv)
         if len(keys) > 1:
-            raise SpecError(f"ActionScaling scales one action, found {keys}. Put one for each into a Compose.")
+            raise SpecError(f"ActionScaling scales one action, found {keys}. Use one for each in a Compose.")
         if (loc is None) != (scale is None):
-            raise SpecError("ActionScaling: loc and scale are given both, or neither.")
+            raise SpecError("ActionScaling: pass both loc and scale, or neither.")
         if not keys and loc is None:
             raise SpecError(
-                "ActionScaling(in_keys_inv=[]) is for stored data alone, and then has no bounds to go by: give loc and "
-                "scale."
+                "ActionScaling(in_keys_inv=[]) is for stored data, which has no bounds: pass loc and scale."
             )
         in_keys = (keys or ["action"]) if in_keys is None else in_keys
         super().__init__(in_keys, out_keys, keys, out_keys_inv)
@@ -75,7 +75,7 @@ class ActionScaling(ActionInverse):
         for name, value in (("loc", loc), ("scale", scale)):
             self.register_buffer(name, None if value is None else _floats(value), persistent=self._given)
         if self._given and bool((self.scale == 0).any()):
-            raise SpecError("ActionScaling: no scale may be 0, which leaves nothing of the action.")
+            raise SpecError("ActionScaling: scale must not contain 0, because all actions would become the same.")
 
     @property
     def initialized(self) -> bool:
@@ -84,7 +84,10 @@ class ActionScaling(ActionInverse):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether ``loc`` and ``scale`` have several dimensions, of which the first may be the rows of a batch."""
+        """Whether ``loc`` and ``scale`` may differ between the rows of a batch.
+
+        True if they have several dimensions, of which the first may be the rows.
+        """
         loc, scale = self._buffers["loc"], self._buffers["scale"]
         return loc is not None and scale is not None and max(loc.ndim, scale.ndim) > 1
 
@@ -95,7 +98,7 @@ class ActionScaling(ActionInverse):
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
         if not has_floats(leaf):
             raise SpecError(
-                f"ActionScaling needs an action of floats, found {leaf}. Use ActionDiscretizer the other way."
+                f"ActionScaling needs an action of floats, found {leaf}. Remove it: the action has no scale."
             )
         low, high = one_row(leaf, batch_dims).bounds()
         bounded = bool((low.isfinite() & high.isfinite() & (high > low)).all())
@@ -108,8 +111,8 @@ class ActionScaling(ActionInverse):
             return Bounded(low, high, shape=leaf.shape, device=leaf.device, dtype=leaf.dtype)
         if not bounded:
             raise SpecError(
-                f"ActionScaling needs an action with two finite bounds, low below high; found {leaf}. Give loc and "
-                "scale, for example of the data: ActionScaling.from_stats(mean=..., std=...)."
+                f"ActionScaling needs an action with two finite bounds, low below high; found {leaf}. Pass loc and "
+                "scale, for example from data: ActionScaling.from_stats(mean=..., std=...)."
             )
         self.loc, self.scale = (high + low) / 2, (high - low) / 2
         return Bounded(
@@ -123,13 +126,13 @@ class ActionScaling(ActionInverse):
         loc, scale = self._buffers["loc"], self._buffers["scale"]
         if loc is None or scale is None:
             raise StateError(
-                "ActionScaling: loc and scale follow from the bounds of an environment, and it belongs to none. Give "
-                "both, or append it to an environment."
+                "ActionScaling: loc and scale depend on the bounds of an environment, but it has none. Pass both, or "
+                "append it to an environment."
             )
         if loc.numel() > 1 and (value.ndim == 0 or value.shape[-1] != loc.shape[-1]):
             raise SpecError(
-                f"ActionScaling: an action of shape {tuple(value.shape)}, and loc and scale for {loc.shape[-1]} "
-                "numbers."
+                f"ActionScaling: loc and scale have {loc.shape[-1]} numbers, but the action has the shape "
+                f"{tuple(value.shape)}."
             )
         return (loc, scale) if loc.device == value.device else (loc.to(value.device), scale.to(value.device))
 
@@ -166,7 +169,7 @@ class ActionScaling(ActionInverse):
             result = (action * 2 - 1 if doubled else action) * factor
             result += offset
             if bounds:
-                low, high = bounds  # as arguments before result, so that a zero keeps its sign, as in torch
+                low, high = bounds  # the bound comes first, so that a zero keeps its sign as in torch
                 np.maximum(low, result, out=result)
                 np.minimum(high, result, out=result)
             return result
@@ -185,7 +188,9 @@ class ActionScaling(ActionInverse):
     def from_stats(
         cls, *, mean: Any = None, std: Any = None, low: Any = None, high: Any = None, eps: float = 1e-6, **kwargs: Any
     ) -> ActionScaling:
-        """Make a transform from statistics of the actions of a data set: ``mean`` and ``std``, or ``low`` and ``high``.
+        """Make a transform from statistics of the actions of a data set.
+
+        Pass ``mean`` and ``std``, or ``low`` and ``high``.
 
         Args:
             mean: means, which become 0.
@@ -199,7 +204,7 @@ class ActionScaling(ActionInverse):
             SpecError: not exactly one of the two pairs was passed.
         """
         if (mean is None) != (std is None) or (low is None) != (high is None) or (mean is None) == (low is None):
-            raise SpecError("ActionScaling.from_stats: give mean and std, or low and high, and not both pairs.")
+            raise SpecError("ActionScaling.from_stats: pass either mean and std, or low and high.")
         if mean is not None:
             loc, scale = _floats(mean), _floats(std)
         else:
@@ -227,7 +232,7 @@ class ActionScaling(ActionInverse):
             if None not in values.values():
                 return cls.from_stats(**values, **kwargs)
         raise SpecError(
-            "ActionScaling.from_metadata: there is neither action_mean and action_std, nor action_low and action_high."
+            "ActionScaling.from_metadata: metadata needs action_mean and action_std, or action_low and action_high."
         )
 
     def _repr_keys(self) -> Any:
@@ -235,7 +240,7 @@ class ActionScaling(ActionInverse):
 
 
 def _are_of(used: list[Any], leaf: Spec) -> bool:
-    """Whether tensors have the dtype of an action, are on the CPU, and broadcast to exactly its shape."""
+    """Whether tensors on the CPU have an action's dtype and broadcast to its shape."""
     return all(
         number is not None
         and number.is_cpu

@@ -14,7 +14,10 @@ __all__ = ["affine_leaf", "forward", "inverse", "number_of"]
 
 
 def forward(value: torch.Tensor, loc: torch.Tensor, scale: torch.Tensor, standard_normal: Any) -> torch.Tensor:
-    """Return ``(value - loc) / scale``, or ``value * scale + loc`` if not ``standard_normal``."""
+    """Return ``(value - loc) / scale`` if ``standard_normal``.
+
+    Otherwise return ``value * scale + loc``.
+    """
     return (value - loc) / scale if standard_normal else value * scale + loc
 
 
@@ -33,14 +36,14 @@ def number_of(owner: str, name: str, value: Any, *, at_least: float | None = Non
         at_least: lower limit of a number; then a negative number is an error.
 
     Raises:
-        SpecError: the argument is neither, or negative although ``at_least`` is set.
+        SpecError: the argument is neither a number nor a tensor, or is negative although ``at_least`` is set.
     """
     if isinstance(value, torch.Tensor):
         return value
     try:
         tensor = torch.as_tensor(value, dtype=torch.get_default_dtype(), device=torch.device("cpu"))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise SpecError(f"{owner}: {name} is a number or a tensor, found {value!r} ({error}).") from None
+        raise SpecError(f"{owner}: {name} must be a number or a tensor, found {value!r} ({error}).") from None
     if at_least is None:
         return tensor
     if bool((tensor < 0).any()):

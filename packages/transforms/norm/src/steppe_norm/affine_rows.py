@@ -13,7 +13,9 @@ __all__ = ["affine_rows"]
 
 
 def affine_rows(specs: EnvSpecs, pairs: list[tuple[Any, Any]], numbers: Callable[[], Any]) -> RowHooks | None:
-    """Return the row hooks of an affine transform; None if only torch computes the same results.
+    """Return the row hooks of an affine transform.
+
+    Returns None if numpy would compute other results than torch.
 
     Args:
         specs: specs of the environment before the transform.

@@ -17,7 +17,7 @@ __all__ = ["ObservationNorm"]
 
 
 class ObservationNorm(ObservationTransform):
-    """Normalizes observations with fixed statistics: ``observation * scale + loc``.
+    """Normalize observations with fixed statistics: ``observation * scale + loc``.
 
     Shapes stay the same, integers become floats, and bools count as 0 and 1. Observations of resets and steps are
     normalized in the same way.
@@ -26,13 +26,14 @@ class ObservationNorm(ObservationTransform):
         loc: a number, or a tensor that broadcasts to the observations. If ``loc`` and ``scale`` are None,
             :meth:`init_stats` estimates them, or ``load_state_dict`` loads them.
         scale: a number or tensor. A number is at least ``eps``.
-        in_keys: entries to normalize, all with the same statistics; rewards are possible too. Default:
-            ``"observation"`` and ``"pixels"``, as far as the environment or its groups of agents have them.
+        in_keys: entries to normalize, all with the same statistics; rewards are allowed. Default: ``"observation"`` and
+            ``"pixels"`` if the environment or its groups of agents have them.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         in_keys_inv: actions and states that the environment reads; the caller writes normalized ones.
         out_keys_inv: keys that the caller writes. Default: ``in_keys_inv``.
         standard_normal: normalize as ``(observation - loc) / scale`` instead.
-        eps: lower limit of ``scale``. Default: that of the dtype of ``scale`` if it is a tensor of floats, or 1e-6.
+        eps: lower limit of ``scale``. Default: the machine epsilon of its dtype if ``scale`` is a floating-point
+            tensor, or 1e-6.
 
     Attributes:
         loc, scale, standard_normal: buffers.
@@ -58,7 +59,7 @@ class ObservationNorm(ObservationTransform):
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
         if (loc is None) is not (scale is None):
             raise SpecError(
-                f"ObservationNorm: give both loc and scale, or neither; found loc={loc!r}, scale={scale!r}."
+                f"ObservationNorm: pass both loc and scale, or neither; found loc={loc!r}, scale={scale!r}."
             )
         floats = isinstance(scale, torch.Tensor) and scale.dtype.is_floating_point
         self.eps = float(eps) if eps is not None else torch.finfo(scale.dtype).eps if floats else 1e-6
@@ -77,7 +78,10 @@ class ObservationNorm(ObservationTransform):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether ``loc`` and ``scale`` have more than one dimension, which may be that of the rows of a batch."""
+        """Whether ``loc`` and ``scale`` may differ between the rows of a batch.
+
+        True if they have several dimensions, of which the first may be the rows.
+        """
         return self.initialized and max(self.loc.ndim, self.scale.ndim) > 1
 
     def _numbers(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -155,10 +159,11 @@ class ObservationNorm(ObservationTransform):
         key: Any = None,
         keep_dims: tuple[int, ...] | None = None,
     ) -> None:
-        """Estimate ``loc`` and ``scale`` from random rollouts, so that observations have mean 0 and deviation 1.
+        """Estimate ``loc`` and ``scale`` from random rollouts.
 
-        Rollouts of the environment before the transform are concatenated until they have ``num_iter`` frames. Mean and
-        standard deviation are taken over ``reduce_dim`` of data ``[*B, T, ...]``.
+        With them, observations have mean 0 and standard deviation 1. Rollouts of the environment before the transform
+        are concatenated until they have ``num_iter`` frames. Mean and standard deviation are taken over ``reduce_dim``
+        of data ``[*B, T, ...]``.
 
         Args:
             num_iter: number of frames.

@@ -16,7 +16,7 @@ __all__ = ["RewardScaling"]
 
 
 class RewardScaling(Transform):
-    """Scales rewards: ``reward * scale + loc``.
+    """Scale rewards: ``reward * scale + loc``.
 
     Args:
         loc: a number, or a tensor that broadcasts to the rewards.
@@ -29,7 +29,7 @@ class RewardScaling(Transform):
         loc, scale, standard_normal: buffers.
 
     Raises:
-        SpecError: a scale is negative, or one of ``in_keys`` is no reward of the environment.
+        SpecError: a scale is negative, or one of ``in_keys`` is not a reward of the environment.
     """
 
     writes_done = False
@@ -51,7 +51,10 @@ class RewardScaling(Transform):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether ``loc`` and ``scale`` have more than one dimension, which may be that of the rows of a batch."""
+        """Whether ``loc`` and ``scale`` may differ between the rows of a batch.
+
+        True if they have several dimensions, of which the first may be the rows.
+        """
         return bool(max(self.loc.ndim, self.scale.ndim) > 1)
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -72,6 +75,6 @@ class RewardScaling(Transform):
             leaf = reward_spec.get(key, None)
             if leaf is None:
                 rewards = list(reward_spec.keys(include_nested=True, leaves_only=True))
-                raise SpecError(f"RewardScaling: {key!r} is no reward of the environment, which has {rewards}.")
+                raise SpecError(f"RewardScaling: the environment has no reward {key!r}. It has {rewards}.")
             reward_spec.set(out_key, affine_leaf(leaf, self._apply_transform))
         return reward_spec

@@ -1,4 +1,4 @@
-"""RunningNorm: the base class of transforms that normalize with running statistics of all workers."""
+"""RunningNorm: the base class of normalization with running statistics."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ class Statistics:
 
 
 class RunningNorm(Transform):
-    """Base class of transforms that update statistics at each step and reset, and normalize with them.
+    """Base class of transforms that normalize with running statistics.
 
-    The statistics are created as soon as the specs of the environment are known, in memory that clones and workers
-    share. Rows that a step excludes, or a reset does not reset, do not count.
+    The statistics are updated at each step and reset. The statistics are created as soon as the specs of the
+    environment are known, in memory that clones and workers share. Rows that a step excludes, or a reset does not
+    reset, do not count.
 
     Args:
         in_keys: entries to normalize.
@@ -90,7 +91,7 @@ class RunningNorm(Transform):
     # -- methods to override ---------------------------------------------------------------------------------------
 
     def new_parts(self, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
-        """Return empty statistics in shared memory for an entry whose rows have this shape."""
+        """Return empty statistics in shared memory for rows of this shape."""
         raise NotImplementedError
 
     def update(self, arrays: list[Array], rows: Array) -> None:
@@ -102,7 +103,10 @@ class RunningNorm(Transform):
         raise NotImplementedError
 
     def row_shape(self, at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the statistics of the key at an index, whose entry has ``shape``."""
+        """Return the shape of the statistics of a key.
+
+        ``at`` is the index of the key, and ``shape`` the shape of its entry.
+        """
         return shape
 
     # -- statistics -----------------------------------------------------------------------------------------------
@@ -112,7 +116,7 @@ class RunningNorm(Transform):
         row = tuple(self.row_shape(at, shape))
         if row != tuple(shape)[len(shape) - len(row) :]:
             raise SpecError(
-                f"{self._name}: the shape {row} for {key!r} must be the last dimensions of its shape {tuple(shape)}."
+                f"{self._name}: the shape {row} for {key!r} must be the last dimensions of the shape {tuple(shape)}."
             )
         stats = self._stats.get(key)
         floats = dtype if dtype.is_floating_point else torch.get_default_dtype()
@@ -132,7 +136,7 @@ class RunningNorm(Transform):
             )
         return stats
 
-    def nothing_seen(self) -> NoReturn:
+    def raise_no_data(self) -> NoReturn:
         """Raise the error for statistics without any data."""
         raise StateError(
             f"{self._name}: the transform is frozen and has no statistics yet. Call unfreeze() before the first "
@@ -140,7 +144,10 @@ class RunningNorm(Transform):
         )
 
     def _run(self, stats: Statistics, rows: Array, counted: Array | None) -> tuple[Array, Array]:
-        """Update the statistics, and return mean and standard deviation. The caller holds the lock."""
+        """Update the statistics, and return mean and standard deviation.
+
+        The caller holds the lock.
+        """
         arrays = stats.arrays
         if not self.frozen and (counted is None or len(counted)):
             self.update(arrays, (rows if counted is None else counted).reshape(-1, *stats.shape))
@@ -226,7 +233,7 @@ class RunningNorm(Transform):
                 if value is None:
                     if not (tolerant or self.missing_tolerance):
                         keys = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
-                        raise KeyError(f"{self._name}: there is no entry {key!r} in the data. Found {keys}.")
+                        raise KeyError(f"{self._name}: the data has no entry {key!r}. It has {keys}.")
                     continue
                 stats = self._make(at, key, tuple(value.shape[batch_dims:]), value.dtype)
                 rows = value.detach().cpu().numpy()
@@ -247,7 +254,9 @@ class RunningNorm(Transform):
         return self._normalized(tensordict_reset, dims, tensordict, "_reset", tolerant=True)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Update the statistics and normalize data that comes from no environment; missing entries are skipped.
+        """Update the statistics and normalize data that comes from no environment.
+
+        Missing entries are skipped.
 
         Args:
             tensordict: any batch size. Its entries are replaced; tensors are not changed.
@@ -256,7 +265,7 @@ class RunningNorm(Transform):
             ``tensordict``.
 
         Raises:
-            KeyError: it has none of ``in_keys``.
+            KeyError: the data has none of ``in_keys``.
         """
         if all(tensordict.get(key, None) is None for key in self.in_keys):
             keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
@@ -338,7 +347,10 @@ class RunningNorm(Transform):
         return self._gathered(1)
 
     def to_observation_norm(self) -> Any:
-        """Return an :class:`ObservationNorm` with the current statistics, or a Compose of one for each key."""
+        """Return an :class:`ObservationNorm` with the current statistics.
+
+        With several keys, return a Compose of one transform for each key.
+        """
         parts = []
         for key, out_key in self.key_pairs:
             loc, scale = self._numbers(key)
@@ -398,11 +410,11 @@ class RunningNorm(Transform):
 
 
 class _LocalLock:
-    """Wraps a lock that the user passed, which cannot be sent to workers."""
+    """Wrap a lock that the user passed, which cannot be sent to workers."""
 
     def __init__(self, lock: Any) -> None:
         if not (hasattr(lock, "__enter__") and hasattr(lock, "__exit__")):
-            raise SpecError(f"A lock is a context manager such as steppe.workers.SharedLock(), found {lock!r}.")
+            raise SpecError(f"A lock must be a context manager such as steppe.workers.SharedLock(), found {lock!r}.")
         self.lock = lock
 
     def __enter__(self) -> None:

@@ -16,7 +16,7 @@ __all__ = ["VecNorm"]
 
 
 class VecNorm(RunningNorm):
-    """Normalizes entries with their running mean and standard deviation over all workers.
+    """Normalize entries with running means and deviations over all workers.
 
     After each step and reset, the statistics of an entry are updated, and the entry becomes
     ``(value - mean) / standard deviation``, a float of the same shape. The statistics are in shared memory behind a
@@ -42,8 +42,7 @@ class VecNorm(RunningNorm):
         loc, scale: means and standard deviations, TensorDicts.
 
     Raises:
-        SpecError: ``decay``, ``eps``, ``shapes`` or ``shared_td`` is not as described, or the environment lacks an
-            entry.
+        SpecError: ``decay``, ``eps``, ``shapes`` or ``shared_td`` is invalid, or the environment lacks an entry.
         StateError: the transform is frozen before its first update.
     """
 
@@ -108,7 +107,7 @@ class VecNorm(RunningNorm):
         total, squares, count = arrays
         n = count.item()
         if n == 0:
-            self.nothing_seen()
+            self.raise_no_data()
         mean = total / n
         variance = np.maximum(squares / n - mean * mean, self.eps)
         return mean, np.maximum(np.sqrt(variance), self.eps)

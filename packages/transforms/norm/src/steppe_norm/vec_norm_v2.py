@@ -16,7 +16,7 @@ __all__ = ["VecNormV2"]
 
 
 class VecNormV2(RunningNorm):
-    """Normalizes entries with moving averages of their values and squares over all workers.
+    """Normalize entries with moving averages over all workers.
 
     It works like :class:`VecNorm`, with the statistics of TorchRL's class of this name: averages ``loc`` and ``var``
     (of squares), in which each new value has the weight ``1 - decay``, divided by ``1 - decay ** count``.
@@ -38,7 +38,7 @@ class VecNormV2(RunningNorm):
 
     Raises:
         NotSupported: ``stateful`` is False, or the transform is around a batch and ``reduce_batch_dims`` is False.
-        SpecError: ``decay``, ``eps`` or ``shared_data`` is not as described, or the environment lacks an entry.
+        SpecError: ``decay``, ``eps`` or ``shared_data`` is invalid, or the environment lacks an entry.
         StateError: the transform is frozen before its first update.
     """
 
@@ -95,7 +95,7 @@ class VecNormV2(RunningNorm):
         loc, var, count = arrays
         n = count.item()
         if n == 0:
-            self.nothing_seen()
+            self.raise_no_data()
         whole = 1 - self.decay**n if self.decay != 1 else 1.0
         variance = np.maximum(var - loc * loc, 0) / whole
         return loc / whole, np.maximum(np.sqrt(variance), self.eps)

@@ -18,13 +18,13 @@ __all__ = ["PixelRenderTransform"]
 
 
 class PixelRenderTransform(Transform):
-    """Renders the environment at each step and reset, and writes the frame as an entry.
+    """Render the environment at each step and reset, and write the frame as an entry.
 
     It is for environments with a ``render`` method but no argument that adds frames. Around a batch of n environments,
     the frames are ``[n, H, W, 3]``; each environment renders in the process where it runs. At the end of an episode,
     the environment is rendered before it is reset.
 
-    To find the shape of a frame, the transform resets and renders the environment that it is added to. So seed the
+    When the transform is added to an environment, it resets and renders it to find the shape of a frame. So seed the
     environment afterwards.
 
     Args:
@@ -37,10 +37,11 @@ class PixelRenderTransform(Transform):
         **kwargs: arguments of that method.
 
     Raises:
-        SpecError: ``out_keys`` is not one key; (in an environment) the method is missing, or returns no image.
+        SpecError: ``out_keys`` is not one key, or the environment lacks the method, or the method does not return an
+            image.
     """
 
-    # A batch must not reset rows before their last frame is rendered.
+    # A batch must render the last frame of a row before it resets the row.
     writes_done = True
 
     def __init__(
@@ -80,7 +81,7 @@ class PixelRenderTransform(Transform):
             mode: ``"on"``, ``"off"``, True or False. None: toggle.
 
         Raises:
-            SpecError: ``mode`` is none of these.
+            SpecError: ``mode`` is another value.
         """
         modes = {None: not self._enabled, "on": True, "off": False, True: True, False: False}
         if mode not in modes:
@@ -95,7 +96,7 @@ class PixelRenderTransform(Transform):
             return next_tensordict
         env = self.container
         if env is None or isinstance(env, Transform):
-            return next_tensordict  # without an environment, nothing can be rendered
+            return next_tensordict  # data without an environment cannot be rendered
         self._write(self._rendered(env.base_env, next_tensordict), next_tensordict)
         return next_tensordict
 
@@ -103,7 +104,7 @@ class PixelRenderTransform(Transform):
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the data unchanged: without an environment, nothing can be rendered."""
+        """Return the data unchanged: data without an environment cannot be rendered."""
         return tensordict
 
     def _rendered(self, env: Any, data: TensorDictBase | None) -> Any:
@@ -119,7 +120,7 @@ class PixelRenderTransform(Transform):
         if isinstance(frame, (list, tuple)) and len(frame) and not any(image is None for image in frame):
             frame = torch.stack(list(frame)) if isinstance(frame[0], torch.Tensor) else np.stack(frame)
         if isinstance(frame, np.ndarray):
-            frame = torch.from_numpy(np.array(frame))  # a copy, because libraries render into the same buffer again
+            frame = torch.from_numpy(np.array(frame))  # copied, because libraries reuse the buffer of a frame
         if not isinstance(frame, torch.Tensor) and not self.as_non_tensor:
             returned = "None" if frame is None else type(frame).__name__
             raise SpecError(
@@ -161,7 +162,7 @@ class PixelRenderTransform(Transform):
         return observation_spec
 
     def _find_leaf(self, base: Any) -> None:
-        """Render once to find the spec of a frame, unless it is known for this environment."""
+        """Render once to find the spec of a frame, unless it is known already."""
         if self._leaf is not None and self._seen_env is not None and self._seen_env() is base:
             return
         self._seen_env = weakref.ref(base)
@@ -191,9 +192,10 @@ class PixelRenderTransform(Transform):
 
 
 def _known_shape(env: Any) -> tuple[int, ...] | None:
-    """Return the shape of the frames of gymnasium's MuJoCo environments, which is known.
+    """Return the shape of the frames of gymnasium's MuJoCo environments.
 
-    They are not rendered here, because the first frame fixes what their camera looks at.
+    The first frame fixes the point that their camera looks at, so they must not be rendered to find the shape. Returns
+    None for other environments.
     """
     inner = None if env.batch_size else getattr(env, "unwrapped", None)
     if inner is None or not hasattr(inner, "mujoco_renderer") or getattr(inner, "render_mode", None) != "rgb_array":

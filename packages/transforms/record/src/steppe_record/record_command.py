@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from steppe.registry import env_factory
 
-    env_factory(args.id)  # report a wrong id before anything is loaded
+    env_factory(args.id)  # report a wrong id before torch is imported
     if args.out.suffix.lower() not in (".mp4", ".gif"):
         raise UsageError(f"--out {str(args.out)!r}: the name of a video ends in .mp4 or .gif")
     if args.out.exists() and not args.overwrite:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             torch.manual_seed(args.seed)
         try:
             env = _with_recorder(env)
-        # Libraries refuse to render in many ways: without a display, a model, a window, ...
+        # Libraries raise many kinds of errors if they cannot render: no display, no model, no window, ...
         except Exception as error:
             kind = "" if isinstance(error, SteppeError) else f"{type(error).__name__}: "
             raise UsageError(f"{args.id} cannot be recorded: {kind}{one_line(error)}") from error
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         env.close()
     print(f"{video.frames} frames, {fps:g} a second, in {args.out}")
     if interrupted:
-        print("steppe record: interrupted; the frames until then are kept", file=sys.stderr)
+        print("steppe record: interrupted; the video has the frames until then", file=sys.stderr)
         return 130
     return 0
 
@@ -145,7 +145,10 @@ def _checked_policy(policy: Callable[..., Any], env: EnvBase, name: str) -> Call
 
 
 def _with_recorder(env: EnvBase) -> TransformedEnv:
-    """Add a recorder of rendered frames, or of ``pixels`` if the environment cannot render."""
+    """Add a recorder of rendered frames.
+
+    If the environment cannot render, its ``pixels`` are recorded.
+    """
     from steppe import TransformedEnv
     from steppe.transforms import Compose
 
@@ -169,7 +172,7 @@ def _own_fps(env: TransformedEnv) -> float:
 
     metadata = getattr(env, "metadata", None)
     if metadata is not None and isinstance(env.base_env, SerialEnv):
-        metadata = next(iter(metadata), None)  # of the first environment
+        metadata = next(iter(metadata), None)  # the metadata of the first environment
     fps = metadata.get("render_fps") if isinstance(metadata, dict) else None
     return float(fps) if isinstance(fps, (int, float)) and fps > 0 else 30.0
 
@@ -177,7 +180,10 @@ def _own_fps(env: TransformedEnv) -> float:
 def _record(
     env: TransformedEnv, policy: Callable[[TensorDictBase], TensorDictBase] | None, *, steps: int | None
 ) -> bool:
-    """Step until each environment has ended, or `steps` times; return whether Ctrl-C stopped it."""
+    """Step until each environment has ended, or `steps` times.
+
+    Returns whether Ctrl-C stopped it.
+    """
     import torch
 
     act = env.rand_action if policy is None else policy
@@ -200,7 +206,10 @@ def _record(
 
 
 def _done(env: TransformedEnv, data: TensorDictBase) -> torch.Tensor:
-    """Return which environments have ended; groups have ended if all of their agents have."""
+    """Return which environments have ended.
+
+    A group has ended if all of its agents have.
+    """
     import torch
 
     ends = [data.get(key) for key in env.done_keys if (key if isinstance(key, str) else key[-1]) == "done"]

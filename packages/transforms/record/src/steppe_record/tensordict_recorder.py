@@ -18,13 +18,13 @@ __all__ = ["TensorDictRecorder"]
 
 
 class TensorDictRecorder(Transform):
-    """Records the data of steps, and writes it to a file when ``dump`` is called.
+    """Record the data of steps, and write it to a file at ``dump``.
 
     The file holds one TensorDict ``[T, *B]`` of the data below ``"next"`` of the recorded steps; read it with
     ``torch.load(file, weights_only=False)``. The data stays unchanged.
 
     A recorder inside a batch records its own environment and calls ``dump`` when the batch is closed. Each of these
-    recorders needs its own ``out_file_base``.
+    recorders needs a separate ``out_file_base``.
 
     Args:
         out_file_base: beginning of the name of the file: ``"data/run"`` for ``data/run_tensordict.t``.
@@ -136,7 +136,7 @@ class TensorDictRecorder(Transform):
 
 
 def _stacked(parts: list[TensorDictBase]) -> TensorDictBase:
-    """Stack TensorDicts; missing entries become zeros, or None if they are not numeric."""
+    """Stack TensorDicts; missing entries become zeros (None if not numeric)."""
     models: dict[Any, Any] = {}
     for part in parts:
         models.update(part.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))

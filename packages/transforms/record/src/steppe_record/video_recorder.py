@@ -20,7 +20,7 @@ __all__ = ["VideoRecorder"]
 
 
 class VideoRecorder(ObservationTransform):
-    """Records the frames of resets and steps, and passes them to a logger as a video when ``dump`` is called.
+    """Record the frames of resets and steps, and log them as a video at ``dump``.
 
     The data stays unchanged. A rollout of T steps has T + 1 frames, and one more for each further episode. Pixels are
     uint8, in colour or grey, with the channels first or last.
@@ -51,8 +51,8 @@ class VideoRecorder(ObservationTransform):
         **kwargs: more arguments of ``log_video``.
 
     Raises:
-        SpecError: a number is not positive, or there is more than one key.
-        SpecError: (in an environment) the entry is missing, or has another shape or dtype.
+        SpecError: a number is not positive, or more than one key was passed.
+        SpecError: the environment lacks the entry, or its shape or dtype is not that of images.
 
     Attributes:
         obs: recorded frames, each ``[3, H, W]`` uint8 on the CPU. A clone of the recorder shares the list.

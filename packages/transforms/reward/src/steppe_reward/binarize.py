@@ -15,7 +15,7 @@ __all__ = ["BinarizeReward"]
 
 
 class BinarizeReward(EntryTransform):
-    """Replaces positive rewards by 1, and all others by 0.
+    """Replace positive rewards by 1, and all others by 0.
 
     The result is int8, of the shape of the reward; its spec is ``Binary``.
 

@@ -16,7 +16,7 @@ __all__ = ["RewardClipping"]
 
 
 class RewardClipping(EntryTransform):
-    """Clips rewards to the range between two bounds.
+    """Clip rewards to the range between two bounds.
 
     Shape and dtype stay the same. The bounds of the spec are clipped too.
 
@@ -27,7 +27,7 @@ class RewardClipping(EntryTransform):
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
 
     Raises:
-        SpecError: there is no bound, ``clamp_min`` exceeds ``clamp_max``, or an integer reward would be clipped to a
+        SpecError: no bound was passed, ``clamp_min`` exceeds ``clamp_max``, or an integer reward would be clipped to a
             fraction.
     """
 
@@ -39,7 +39,7 @@ class RewardClipping(EntryTransform):
         self.clamp_max = _bound(clamp_max, "clamp_max")
         low, high = self.clamp_min, self.clamp_max
         if low is None and high is None:
-            raise SpecError("RewardClipping: expected a bound, found none. Give one or two: RewardClipping(-1, 1).")
+            raise SpecError("RewardClipping: expected a bound, found none. Pass one or two: RewardClipping(-1, 1).")
         if low is not None and high is not None and not _all(low <= high):
             raise SpecError(f"RewardClipping: clamp_min must not exceed clamp_max, found {low} and {high}.")
 
@@ -80,15 +80,15 @@ class RewardClipping(EntryTransform):
 
 
 def _bound(value: Any, name: str) -> Any:
-    """Return a bound as a number, or as a tensor of several; None if it is infinite."""
+    """Return a bound as a number, or as a tensor if it has several; None if it is infinite."""
     if value is None:
         return None
     try:
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
     except (TypeError, ValueError):
-        raise SpecError(f"RewardClipping: {name} is a number, a tensor or None, found {value!r}.") from None
+        raise SpecError(f"RewardClipping: {name} must be a number, a tensor or None, found {value!r}.") from None
     if bool(tensor.isnan().any()):
-        raise SpecError(f"RewardClipping: {name} is a number, found NaN.")
+        raise SpecError(f"RewardClipping: {name} must be a number, found NaN.")
     if tensor.numel() != 1:
         return tensor
     number = tensor.item()

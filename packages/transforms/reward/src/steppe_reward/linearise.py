@@ -15,9 +15,10 @@ __all__ = ["LineariseRewards"]
 
 
 class LineariseRewards(EntryTransform):
-    """Computes the weighted sum of the objectives of a reward: ``[*B, n]`` becomes ``[*B, 1]``.
+    """Compute the weighted sum of the objectives of a reward.
 
-    The dtype stays the same. The bounds of a bounded reward become their weighted sums.
+    ``[*B, n]`` becomes ``[*B, 1]``. The dtype stays the same. The bounds of a bounded reward become their weighted
+    sums.
 
     Args:
         in_keys: rewards of several objectives. Default: all rewards of the environment.
@@ -26,8 +27,8 @@ class LineariseRewards(EntryTransform):
             attribute; they apply from the next step on.
 
     Raises:
-        SpecError: the weights are no vector, their number is not that of the objectives, or a reward is of integers or
-            has no dimension of objectives.
+        SpecError: the weights are not a vector with one weight for each objective, or a reward is of integers or has no
+            dimension of objectives.
     """
 
     of_rewards = True
@@ -49,10 +50,10 @@ class LineariseRewards(EntryTransform):
             try:
                 weights = torch.as_tensor(values, device=CPU).detach().to(torch.float64, copy=True)
             except (TypeError, ValueError, RuntimeError):
-                raise SpecError(f"LineariseRewards: weights are a list of numbers, found {values!r}.") from None
+                raise SpecError(f"LineariseRewards: weights must be a list of numbers, found {values!r}.") from None
             if weights.ndim > 1:
                 raise SpecError(
-                    f"LineariseRewards: weights are a vector, one for each objective; found a tensor of shape "
+                    f"LineariseRewards: weights must be a vector, one for each objective; found a tensor of shape "
                     f"{tuple(weights.shape)}. For other weights in each group use several LineariseRewards."
                 )
             weights = weights.reshape(-1)
@@ -104,7 +105,7 @@ class LineariseRewards(EntryTransform):
         weights = self.weights
         return SpecError(
             f"LineariseRewards: {0 if weights is None else weights.numel()} weights for a reward of shape "
-            f"{tuple(shape)}; give {shape[-1]}, one for each objective."
+            f"{tuple(shape)}; pass {shape[-1]}, one for each objective."
         )
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:

@@ -15,7 +15,9 @@ __all__ = ["Reward2GoTransform"]
 
 
 class Reward2GoTransform(Transform):
-    """Computes the reward-to-go: the discounted sum of rewards from each step to the end of its episode.
+    """Compute the reward-to-go of stored data.
+
+    The reward-to-go is the discounted sum of rewards from each step to the end of its episode.
 
     The inverse, ``inv(data)``, computes it on stored data: a buffer calls it when data is added, and a collector with
     ``postproc=transform.inv``. Calling the transform changes nothing. Environments cannot have this transform, because
@@ -31,7 +33,7 @@ class Reward2GoTransform(Transform):
         done_key: the done entry under ``"next"`` that ends episodes, ``[*B, T, 1]`` or of the shape of the rewards.
 
     Raises:
-        SpecError: ``gamma`` is no number.
+        SpecError: ``gamma`` is not a number or a tensor.
         NotSupported: the transform is added to an environment.
     """
 
@@ -49,7 +51,7 @@ class Reward2GoTransform(Transform):
         try:
             self.gamma = torch.as_tensor(1.0 if gamma is None else gamma, device=CPU).detach().clone()
         except (TypeError, ValueError, RuntimeError):
-            raise SpecError(f"Reward2GoTransform: gamma is a number or a tensor, found {gamma!r}.") from None
+            raise SpecError(f"Reward2GoTransform: gamma must be a number or a tensor, found {gamma!r}.") from None
         self.done_key = as_key(done_key)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -72,7 +74,7 @@ class Reward2GoTransform(Transform):
         rewards = [(out_key, tensordict.get(key, None)) for key, out_key in pairs]
         if all(reward is None for _, reward in rewards):
             raise KeyError(
-                f"Reward2GoTransform: there is none of {self.in_keys_inv} in the data. Found {_keys_of(tensordict)}."
+                f"Reward2GoTransform: the data has none of {self.in_keys_inv}. It has {_keys_of(tensordict)}."
             )
         for out_key, reward in rewards:
             if reward is not None:

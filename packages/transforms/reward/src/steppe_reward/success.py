@@ -15,9 +15,10 @@ __all__ = ["SuccessReward"]
 
 
 class SuccessReward(EntryTransform):
-    """Replaces the reward by ``scale`` if the environment reports success, and by 0 otherwise.
+    """Replace the reward by ``scale`` at a success, and by 0 otherwise.
 
-    The new reward has the shape of the success entry and torch's default dtype. A reset has no reward.
+    The environment reports success in ``success_key``. The new reward has the shape of the success entry and torch's
+    default dtype. A reset has no reward.
 
     Args:
         success_key: an observation or done entry, bool or 0 and 1.
@@ -35,7 +36,7 @@ class SuccessReward(EntryTransform):
         try:
             self.scale = float(scale)
         except (TypeError, ValueError):
-            raise SpecError(f"SuccessReward: scale is a number, found {scale!r}.") from None
+            raise SpecError(f"SuccessReward: scale must be a number, found {scale!r}.") from None
         self.dtype = torch.get_default_dtype()
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -56,7 +57,7 @@ class SuccessReward(EntryTransform):
         leaves = ((spec, spec.get(key, None)) for spec in (specs.observation, specs.done, specs.reward))
         like, success = next((pair for pair in leaves if pair[1] is not None), (specs.reward, None))
         if success is None:
-            success = specs.reward.get(out_key, None)  # the method was called with the reward spec alone
+            success = specs.reward.get(out_key, None)  # the caller passed only the reward spec
         if success is not None:
             low, high = min(0.0, self.scale), max(0.0, self.scale)
             leaf = Bounded(low, high, shape=success.shape, device=success.device, dtype=self.dtype)

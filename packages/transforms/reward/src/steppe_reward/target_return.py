@@ -18,22 +18,22 @@ _MODES = ("reduce", "constant")
 
 
 class TargetReturn(PlannedTransform):
-    """Adds the target return that remains in the episode, for policies that are conditioned on it.
+    """Add the remaining target return, for policies that are conditioned on it.
 
-    For each reward it adds an entry of the same shape and dtype at the same level: ``target_return`` after a reset.
-    Each step subtracts its reward, or leaves the entry unchanged. It is an observation and a state: a step reads it
-    from the root, so that callers can edit it.
+    For each reward, the transform adds an entry of the same shape and dtype at the same level. A reset sets it to
+    ``target_return``; each step subtracts its reward, or keeps the entry unchanged. The entry is an observation and a
+    state: a step reads it from the root, so that callers can edit it.
 
     Args:
         target_return: the target return of an episode.
         mode: ``"reduce"`` subtracts each reward, ``"constant"`` keeps the target.
         in_keys: rewards. Default: all rewards of the environment, including those of groups of agents.
-        out_keys: keys of the targets, as many. Default: ``target_return`` at the level of each reward.
+        out_keys: keys of the targets, as many as ``in_keys``. Default: ``target_return`` at the level of each reward.
         reset_key: mask of the rows that are reset, if done entries and rewards are at different levels.
 
     Raises:
-        SpecError: ``mode`` is unknown, one of ``in_keys`` is no reward of the environment, ``reset_key`` is none of its
-            reset masks, or two targets have the same key.
+        SpecError: ``mode`` is unknown, one of ``in_keys`` is not a reward of the environment, ``reset_key`` is not a
+            reset mask of the environment, or two targets have the same key.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class TargetReturn(PlannedTransform):
     ) -> None:
         super().__init__()
         if mode not in _MODES:
-            raise SpecError(f"TargetReturn: mode is 'reduce' or 'constant', found {mode!r}.")
+            raise SpecError(f"TargetReturn: mode must be 'reduce' or 'constant', found {mode!r}.")
         try:
             self.target_return = float(target_return)
         except (TypeError, ValueError):
-            raise SpecError(f"TargetReturn: target_return is a number, found {target_return!r}.") from None
+            raise SpecError(f"TargetReturn: target_return must be a number, found {target_return!r}.") from None
         self.mode = mode
         self.given_in = None if in_keys is None else as_keys(in_keys)
         self.given_out = None if out_keys is None else as_keys(out_keys)
@@ -89,9 +89,9 @@ class TargetReturn(PlannedTransform):
     def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
         keys = rewards if self.given_in is None else self.given_in
-        stray = [key for key in keys if key not in rewards]
-        if stray:
-            raise SpecError(f"TargetReturn: {stray[0]!r} is no reward of the environment, which has {rewards}.")
+        missing = [key for key in keys if key not in rewards]
+        if missing:
+            raise SpecError(f"TargetReturn: the environment has no reward {missing[0]!r}. It has {rewards}.")
         out_keys = [replace_last(key, "target_return") for key in keys] if self.given_out is None else self.given_out
         if len(out_keys) != len(keys):
             raise SpecError(f"TargetReturn: {len(keys)} rewards, {keys}, need as many out_keys, found {out_keys}.")
@@ -99,9 +99,7 @@ class TargetReturn(PlannedTransform):
             raise SpecError(f"TargetReturn: the targets of {keys} would share a key, {out_keys}. Give out_keys.")
         masks = [group.reset_key for group in specs.groups]
         if self.given_mask is not None and self.given_mask not in masks:
-            raise SpecError(
-                f"TargetReturn: {self.given_mask!r} is no reset mask of the environment, which takes {masks}."
-            )
+            raise SpecError(f"TargetReturn: the environment has no reset mask {self.given_mask!r}. It has {masks}.")
         return list(zip(keys, out_keys, strict=True))
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
@@ -153,7 +151,7 @@ class TargetReturn(PlannedTransform):
 
 
 class _Kernel:
-    """Does the same on blocks of rows, in numpy."""
+    """Numpy version of the transform, for blocks of rows."""
 
     def __init__(self, pairs: list[tuple[Any, Any]], target: float, reduce: bool) -> None:
         self.pairs, self.target, self.reduce = pairs, target, reduce

@@ -16,7 +16,7 @@ __all__ = ["BatchSizeTransform"]
 
 
 class BatchSizeTransform(PlannedTransform):
-    """Changes the batch size of an environment.
+    """Change the batch size of an environment.
 
     ``batch_size`` sets a fixed batch size for an environment that accepts data of any batch size, for rollouts and
     collectors. ``reshape_fn`` changes the shape of a batch: ``lambda data: data.reshape(-1)``.
@@ -43,7 +43,7 @@ class BatchSizeTransform(PlannedTransform):
     ) -> None:
         super().__init__()
         if (batch_size is None) == (reshape_fn is None):
-            raise SpecError("BatchSizeTransform: give batch_size or reshape_fn, and not both.")
+            raise SpecError("BatchSizeTransform: pass either batch_size or reshape_fn.")
         self.batch_size = None if batch_size is None else torch.Size(batch_size)
         self.reshape_fn = reshape_fn
         self.reset_func = reset_func
@@ -61,21 +61,21 @@ class BatchSizeTransform(PlannedTransform):
         assert self.batch_size is not None
         if len(batch_size):
             raise SpecError(
-                f"BatchSizeTransform(batch_size=...) is for environments without a batch size, and this one has "
-                f"{tuple(batch_size)}. Use reshape_fn."
+                f"BatchSizeTransform(batch_size=...) needs an environment without a batch size, found "
+                f"{tuple(batch_size)}. Use reshape_fn instead."
             )
         return self.batch_size
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         size = self.transform_env_batch_size(specs.batch_size)
 
-        def changed(spec: Composite) -> Composite:
+        def resized(spec: Composite) -> Composite:
             if self.reshape_fn is not None:
                 result: Composite = self.reshape_fn(spec.clone())
                 return result
             return spec.expand(torch.Size((*size, *spec.shape)))
 
-        return specs.changed(**{kind: changed(getattr(specs, kind)) for kind in SPEC_KINDS}, batch_size=size)
+        return specs.changed(**{kind: resized(getattr(specs, kind)) for kind in SPEC_KINDS}, batch_size=size)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         size = self.transform_env_batch_size(specs.batch_size)
@@ -105,7 +105,10 @@ class BatchSizeTransform(PlannedTransform):
         return Hooks(reset=reset, before_reset=before)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Reshape data that comes from no environment with ``reshape_fn``; without it, return the data unchanged."""
+        """Reshape data that comes from no environment with ``reshape_fn``.
+
+        Without ``reshape_fn``, return the data unchanged.
+        """
         return tensordict if self.reshape_fn is None else self.reshape_fn(tensordict)
 
     def _repr_keys(self) -> Any:

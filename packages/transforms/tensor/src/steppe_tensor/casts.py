@@ -18,7 +18,7 @@ __all__ = ["DTypeCastTransform", "DoubleToFloat"]
 
 
 class DTypeCastTransform(Transform):
-    """Casts entries from one dtype to another, and back on the way to the environment.
+    """Cast entries from one dtype to another, and back on the way to the environment.
 
     Without keys, data that comes from no environment is cast in all entries of ``dtype_in``; ``inv`` casts all entries
     of ``dtype_out``.
@@ -52,15 +52,15 @@ class DTypeCastTransform(Transform):
     ) -> None:
         for keys, renamed, name in ((in_keys, out_keys, "in_keys"), (in_keys_inv, out_keys_inv, "in_keys_inv")):
             if keys is None and renamed is not None:
-                raise SpecError(f"{type(self).__name__}: out_keys need {name}: their order is that of {name}.")
+                raise SpecError(f"{type(self).__name__}: out_keys need {name}, which have the same order.")
         if in_keys is not None and in_keys_inv is None:
             in_keys_inv = []
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
         self.dtype_in = dtype_in
         self.dtype_out = dtype_out
 
-    in_keys = keys_property("in_keys", found=lambda self: self._keys_found("observation", "reward"))
-    in_keys_inv = keys_property("in_keys_inv", found=lambda self: self._keys_found("action", "state"))
+    in_keys = keys_property("in_keys", found=lambda self: self._default_keys("observation", "reward"))
+    in_keys_inv = keys_property("in_keys_inv", found=lambda self: self._default_keys("action", "state"))
 
     @property
     def _all_out(self) -> bool:
@@ -70,8 +70,11 @@ class DTypeCastTransform(Transform):
     def _all_in(self) -> bool:
         return self.given_keys()[2] is None
 
-    def _keys_found(self, *kinds: str) -> list[Any]:
-        """Return the keys to cast in the environment; none without one, because the data itself is searched then."""
+    def _default_keys(self, *kinds: str) -> list[Any]:
+        """Return the keys to cast in the environment.
+
+        Without an environment, there are none: ``_call`` reads the dtypes of the data instead.
+        """
         env = self.parent
         if env is None:
             return []
@@ -150,13 +153,13 @@ class DTypeCastTransform(Transform):
         return RowHooks(casts=[key for key, _ in forward])
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        alone = self._all_out and self.parent is None
-        pairs = _of_dtype(next_tensordict, self.dtype_in) if alone else self.key_pairs
+        from_data = self._all_out and self.parent is None
+        pairs = _of_dtype(next_tensordict, self.dtype_in) if from_data else self.key_pairs
         return pair_hook(pairs, self._apply_transform, self.missing_entry)(next_tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        alone = self._all_in and self.parent is None
-        pairs = _of_dtype(tensordict, self.dtype_out) if alone else self.inverse_key_pairs
+        from_data = self._all_in and self.parent is None
+        pairs = _of_dtype(tensordict, self.dtype_out) if from_data else self.inverse_key_pairs
         return pair_hook(pairs, self._inv_apply_transform, self.missing_entry)(tensordict)
 
     @dispatch(source="in_keys", dest="out_keys")
@@ -174,7 +177,7 @@ def _of_dtype(data: TensorDictBase, dtype: torch.dtype) -> list[tuple[Any, Any]]
 
 
 class DoubleToFloat(DTypeCastTransform):
-    """Casts float64 entries to float32, and float32 actions and states to float64 for the environment.
+    """Cast float64 entries to float32, and actions and states back to float64.
 
     It has no cost if the environment has no float64 entry.
 

@@ -28,12 +28,12 @@ __all__ = ["CatTensors"]
 
 
 class CatTensors(PlannedTransform):
-    """Concatenates entries: ``[*B, 3]`` and ``[*B, 2]`` become ``[*B, 5]``.
+    """Concatenate entries: ``[*B, 3]`` and ``[*B, 2]`` become ``[*B, 5]``.
 
     The dtype is promoted to one that holds all values. The spec is bounded if the spec of one of the entries is.
 
     Args:
-        in_keys: observations to read. Default: all numeric vectors that are no states, in alphabetical order.
+        in_keys: observations to read. Default: all numeric vectors except states, in alphabetical order.
         out_key: key of the result.
         dim: dimension to concatenate along: negative, or counted from the first one after the batch size.
         del_keys: remove the entries that were read, except for states, which the next step reads.
@@ -42,8 +42,8 @@ class CatTensors(PlannedTransform):
         sort: concatenate in alphabetical order instead of the order of ``in_keys``.
 
     Raises:
-        SpecError: an entry is missing or no observation, the shapes do not match, there is no entry to read, or ``dim``
-            is not -1 although no ``in_keys`` were passed.
+        SpecError: an entry is missing or not an observation, the shapes do not match, there is no entry to read, or
+            ``dim`` is not -1 although no ``in_keys`` were passed.
     """
 
     changed_kinds = ("observation",)
@@ -60,13 +60,13 @@ class CatTensors(PlannedTransform):
     ) -> None:
         super().__init__()
         if in_keys is None and dim != -1:
-            raise SpecError(f"CatTensors: without in_keys it concatenates vectors, so dim must be -1; found {dim!r}.")
+            raise SpecError(f"CatTensors: without in_keys, vectors are concatenated and dim must be -1; found {dim!r}.")
         if not isinstance(out_key, (str, tuple)):
-            raise SpecError(f"CatTensors: out_key is a name or a tuple of names, found {out_key!r}.")
+            raise SpecError(f"CatTensors: out_key must be a name or a tuple of names, found {out_key!r}.")
         keys = None if in_keys is None else as_keys(in_keys)
-        self.given = sorted(keys, key=_order) if keys is not None and sort else keys
+        self.requested_keys = sorted(keys, key=_order) if keys is not None and sort else keys
         if keys == []:
-            raise SpecError("CatTensors: in_keys is empty; leave it out to take all vectors of the environment.")
+            raise SpecError("CatTensors: in_keys is empty; leave it out to concatenate all vectors of the environment.")
         self.out_key = as_key(out_key)
         self.dim = dim
         self.del_keys = del_keys
@@ -75,14 +75,14 @@ class CatTensors(PlannedTransform):
     @property
     def in_keys(self) -> list[Any]:
         """The entries to read; those of the environment if none were passed."""
-        if self.given is not None:
-            return list(self.given)
+        if self.requested_keys is not None:
+            return list(self.requested_keys)
         env = self.parent
         return [] if env is None else self._keys(EnvSpecs.of(env))
 
     @in_keys.setter
     def in_keys(self, keys: Any) -> None:
-        self.given = None if keys is None else as_keys(keys)
+        self.requested_keys = None if keys is None else as_keys(keys)
         self.empty_cache()
 
     @property
@@ -97,11 +97,11 @@ class CatTensors(PlannedTransform):
 
     def _keys(self, specs: EnvSpecs) -> list[Any]:
         items = dict(specs.observation.items(include_nested=True, leaves_only=True))
-        if self.given is not None:
-            stray = [key for key in self.given if key not in items]
-            if stray:
-                raise SpecError(f"CatTensors: {stray[0]!r} is no observation of the environment, which has {[*items]}.")
-            return list(self.given)
+        if self.requested_keys is not None:
+            missing = [key for key in self.requested_keys if key not in items]
+            if missing:
+                raise SpecError(f"CatTensors: the environment has no observation {missing[0]!r}. It has {[*items]}.")
+            return list(self.requested_keys)
         ndim = len(specs.batch_size) + 1
         vectors = [
             key
@@ -113,14 +113,17 @@ class CatTensors(PlannedTransform):
             and specs.state.get(key, None) is None
         ]
         if not vectors:
-            raise SpecError(f"CatTensors: the environment has no vector to read; give in_keys. It has {[*items]}.")
+            raise SpecError(f"CatTensors: the environment has no vector to read; pass in_keys. It has {[*items]}.")
         return sorted(vectors, key=_order)
 
     def _dims(self, shapes: list[Any]) -> tuple[int, list[Any]]:
-        """Return the dimension as a negative number, and the shapes to concatenate, without batch dimensions."""
+        """Return the dimension and the shapes to concatenate.
+
+        The dimension is negative; the shapes have no batch dimensions.
+        """
         if self.unsqueeze_if_oor:
-            least = -self.dim if self.dim < 0 else self.dim + 1
-            missing = [(1,) * max(0, least - len(shape)) for shape in shapes]
+            min_dims = -self.dim if self.dim < 0 else self.dim + 1
+            missing = [(1,) * max(0, min_dims - len(shape)) for shape in shapes]
             pairs = zip(missing, shapes, strict=True)
             shapes = [(*ones, *shape) if self.dim < 0 else (*shape, *ones) for ones, shape in pairs]
         ndim = len(shapes[0])
@@ -130,7 +133,7 @@ class CatTensors(PlannedTransform):
         if len(others) != 1:
             raise SpecError(
                 f"CatTensors: entries of shapes {[tuple(shape) for shape in shapes]} cannot be concatenated along dim="
-                f"{self.dim}: the other sizes must agree. Leave some out with in_keys, or give another dim."
+                f"{self.dim}: the other sizes must agree. Leave some out with in_keys, or pass another dim."
             )
         return dim, shapes
 
@@ -189,7 +192,7 @@ class CatTensors(PlannedTransform):
         """
         keys = self.in_keys
         if not keys:
-            raise SpecError("CatTensors: give in_keys for data that comes from no environment.")
+            raise SpecError("CatTensors: pass in_keys for data that comes from no environment.")
         lead = tensordict.batch_dims
         values = [tensordict.get(key) for key in keys]
         dim, shapes = self._dims([value.shape[lead:] for value in values])
@@ -202,11 +205,11 @@ class CatTensors(PlannedTransform):
         return tensordict
 
     def shared_key(self) -> Any:
-        keys = None if self.given is None else tuple(self.given)
+        keys = None if self.requested_keys is None else tuple(self.requested_keys)
         return (type(self), keys, self.out_key, self.dim, self.del_keys, self.unsqueeze_if_oor)
 
     def _repr_keys(self) -> Any:
-        return ("given", "out_key", "dim")
+        return ("requested_keys", "out_key", "dim")
 
 
 def _order(key: Any) -> str:
@@ -237,12 +240,12 @@ def _concatenated_spec(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
 
 
 def _copies(arrays: Any, keys: list[Any], out_key: Any, shapes: list[Any], dim: int) -> list[tuple[Any, Any]]:
-    """Return the part of the result of each entry, and the entry."""
+    """Return pairs of the part of the result that holds an entry, and the entry."""
     out, start, copies = arrays[out_key], 0, []
     for key, shape in zip(keys, shapes, strict=True):
-        place = [slice(None)] * out.ndim
-        place[dim] = slice(start, start + shape[dim])
+        region = [slice(None)] * out.ndim
+        region[dim] = slice(start, start + shape[dim])
         start += shape[dim]
         source = arrays.before[key]
-        copies.append((out[tuple(place)], source.reshape(len(source), *shape)))
+        copies.append((out[tuple(region)], source.reshape(len(source), *shape)))
     return copies

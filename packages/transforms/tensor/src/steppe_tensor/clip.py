@@ -18,7 +18,7 @@ __all__ = ["ClipTransform"]
 
 
 class ClipTransform(EntryTransform):
-    """Clips values to the range between two bounds.
+    """Clip values to the range between two bounds.
 
     Shape and dtype stay the same. The bounds of the spec are clipped too. The inverse clips the entries that the caller
     writes, and keeps their specs.
@@ -32,8 +32,8 @@ class ClipTransform(EntryTransform):
         high: upper bound, a number or None.
 
     Raises:
-        SpecError: there is no bound or no key, a bound is no number, ``low`` is not below ``high``, or an integer entry
-            would be clipped to a fraction.
+        SpecError: no bound or no key was passed, a bound is not a number, ``low`` is not below ``high``, or an integer
+            entry would be clipped to a fraction.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ClipTransform(EntryTransform):
         some_keys("ClipTransform", in_keys, in_keys_inv)
         self.low, self.high = _bound("low", low), _bound("high", high)
         if self.low is None and self.high is None:
-            raise SpecError("ClipTransform: expected a bound, found none. Give low=, high= or both.")
+            raise SpecError("ClipTransform: expected a bound, found none. Pass low=..., high=... or both.")
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise SpecError(f"ClipTransform: low must be below high, found {self.low} and {self.high}.")
 
@@ -69,7 +69,7 @@ class ClipTransform(EntryTransform):
         for bound in (self.low, self.high):
             if bound is not None and bound != int(bound):
                 raise SpecError(
-                    f"ClipTransform: an entry is of {leaf.dtype}, and cannot be clipped to {bound}. Give a whole "
+                    f"ClipTransform: an entry of {leaf.dtype} cannot be clipped to {bound}. Pass a whole "
                     f"number, or cast first: DTypeCastTransform({leaf.dtype}, torch.float32)."
                 )
 
@@ -101,5 +101,5 @@ def _bound(name: str, value: Any) -> Any:
     except (TypeError, ValueError):
         number = None
     if not isinstance(number, (int, float)) or math.isnan(number):
-        raise SpecError(f"ClipTransform: {name} is a number or None, found {value!r}.")
+        raise SpecError(f"ClipTransform: {name} must be a number or None, found {value!r}.")
     return None if math.isinf(number) else number

@@ -14,7 +14,7 @@ __all__ = ["DeviceCastTransform"]
 
 
 class DeviceCastTransform(PlannedTransform):
-    """Moves the data that the environment returns to a device, and the data that it receives back.
+    """Move data to a device for the caller, and back for the environment.
 
     Args:
         device: device of the data for the caller.
@@ -43,7 +43,10 @@ class DeviceCastTransform(PlannedTransform):
 
     @property
     def orig_device(self) -> torch.device | None:
-        """Device of the data in the environment: the argument, or the device of the environment, which may be None."""
+        """Device of the data in the environment.
+
+        The argument, or the device of the environment, which may be None.
+        """
         device: torch.device | None = self._orig_device
         if device is not None or self.parent is None:
             return device

@@ -18,9 +18,9 @@ __all__ = ["SqueezeTransform", "UnsqueezeTransform"]
 
 
 class UnsqueezeTransform(EntryTransform):
-    """Inserts a dimension of size 1: ``[*B, n]`` becomes ``[*B, 1, n]`` with ``dim=-2``.
+    """Insert a dimension of size 1.
 
-    The inverse removes it from the entries that the caller writes.
+    ``[*B, n]`` becomes ``[*B, 1, n]`` with ``dim=-2``. The inverse removes it from the entries that the caller writes.
 
     Args:
         dim: position of the dimension in the result; negative.
@@ -53,7 +53,10 @@ class UnsqueezeTransform(EntryTransform):
 
     @property
     def dim(self) -> int:
-        """The dimension; if it is not negative, the batch dimensions of the environment are added."""
+        """The dimension.
+
+        If the argument is not negative, the batch dimensions of the environment are added.
+        """
         if self.given_dim < 0:
             return self.given_dim
         env = self.parent
@@ -82,7 +85,7 @@ class UnsqueezeTransform(EntryTransform):
         if not -ndim <= dim < ndim:
             raise SpecError(
                 f"{type(self).__name__}: dim={dim} is out of range for an entry of shape "
-                f"{tuple(leaf.shape[batch_dims:])}; give one from {-ndim} to -1."
+                f"{tuple(leaf.shape[batch_dims:])}; pass a dim from {-ndim} to -1."
             )
         return dim if dim < 0 else dim + batch_dims
 
@@ -95,9 +98,10 @@ class UnsqueezeTransform(EntryTransform):
 
 
 class SqueezeTransform(UnsqueezeTransform):
-    """Removes a dimension of size 1: ``[*B, 1, n]`` becomes ``[*B, n]`` with ``dim=-2``.
+    """Remove a dimension of size 1.
 
-    A dimension of another size stays. The inverse inserts the dimension into the entries that the caller writes.
+    ``[*B, 1, n]`` becomes ``[*B, n]`` with ``dim=-2``. A dimension of another size stays. The inverse inserts the
+    dimension into the entries that the caller writes.
 
     Args:
         dim: the dimension; negative.
@@ -118,7 +122,7 @@ class SqueezeTransform(UnsqueezeTransform):
         return self.dim
 
     row_kernel = UnsqueezeTransform.row_kernel
-    # Assigned again, because the methods below would otherwise invalidate it.
+    # Assigned again, because a class that overrides the methods below loses the inherited shared_key.
     shared_key = UnsqueezeTransform.shared_key
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -134,7 +138,7 @@ class SqueezeTransform(UnsqueezeTransform):
         place = self._place(leaf, batch_dims, 0)
         if leaf.shape[place] != 1:
             raise SpecError(
-                f"SqueezeTransform: the environment reads an entry of shape {tuple(leaf.shape[batch_dims:])}, whose "
-                f"dimension {self.given_dim} does not have size 1, so the caller cannot leave it out."
+                f"SqueezeTransform: dimension {self.given_dim} of an entry of the environment does not have size 1, so "
+                f"the caller cannot leave it out; the shape is {tuple(leaf.shape[batch_dims:])}."
             )
         return leaf.squeeze(place)

@@ -17,7 +17,9 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class ExpandAs(PlannedTransform):
-    """Expands an entry to the shape of another by adding dimensions at the end: a ``done`` for each agent of a group.
+    """Expand an entry to the shape of another by adding dimensions at the end.
+
+    Use it to give each agent of a group its own ``done``, for example.
 
     At a reset, which has no reward, the shape of a reward is read from its spec.
 
@@ -71,8 +73,8 @@ class ExpandAs(PlannedTransform):
             raise self._other_shape(leaf.shape, reference.shape)
         if names_of(self.out_key)[-1] in _FLAGS and reference.shape != self._entry(specs, self.in_key)[1].shape:
             raise SpecError(
-                f"ExpandAs: {self.out_key!r} would get the shape {tuple(reference.shape)}, but the done entries of a "
-                f"level have one shape. Give the result another name, such as out_key={self._other_name()!r}."
+                f"ExpandAs: {self.out_key!r} would have the shape {tuple(reference.shape)}, but all done entries of a "
+                f"level have the same shape. Choose another key, such as out_key={self._other_name()!r}."
             )
         observed = spec is specs.done and names_of(self.out_key)[-1] not in _FLAGS
         target = specs.observation if observed else spec
@@ -116,7 +118,7 @@ class ExpandAs(PlannedTransform):
                 if self.missing_tolerance:
                     return tensordict
                 keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-                raise KeyError(f"ExpandAs: there is no entry {key!r} in the data. Found {keys}.")
+                raise KeyError(f"ExpandAs: the data has no entry {key!r}. It has {keys}.")
         value, reference = tensordict.get(self.in_key), tensordict.get(self.ref_key)
         try:
             return tensordict.set(self.out_key, _expanded(value, reference.shape))
@@ -136,7 +138,7 @@ def _expanded(value: torch.Tensor, shape: Any) -> torch.Tensor:
 
 
 class _Kernel:
-    """Does the same on blocks of rows, in numpy."""
+    """Numpy version of the transform, for blocks of rows."""
 
     def __init__(self, in_key: Any, out_key: Any, tail: tuple[int, ...]) -> None:
         self.in_key, self.out_key, self.tail = in_key, out_key, tail
@@ -144,7 +146,7 @@ class _Kernel:
     def _pair(self, arrays: Any) -> tuple[Any, Any] | None:
         source, target = arrays.before.get(self.in_key), arrays.get(self.out_key)
         if source is None or target is None:
-            return None  # the root has no rewards
+            return None  # rewards are only in ``next``
         return target, source.reshape(source.shape + (1,) * (target.ndim - source.ndim))
 
     def __call__(self, root: Any, following: Any) -> Any:

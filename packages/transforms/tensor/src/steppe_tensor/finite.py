@@ -15,14 +15,14 @@ __all__ = ["FiniteTensorDictCheck"]
 
 
 class FiniteTensorDictCheck(PlannedTransform):
-    """Raises an error if the environment returns a value that is NaN or infinite.
+    """Raise an error if the environment returns a value that is NaN or infinite.
 
     It checks all floating-point entries of a reset or step: observations and rewards, including those that transforms
     before it have added. On data that comes from no environment, it checks all floating-point entries. It never changes
     data.
 
     Raises:
-        SpecError: during the step with such a value; the text names the entries and the rows.
+        SpecError: an entry of the step has such a value; the text names the entries and the rows.
     """
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ def _checked(data: TensorDictBase) -> TensorDictBase:
 
 
 def _sentence(key: Any, finite: Any, batch_dims: int) -> str:
-    wrong = np.argwhere(~finite)
-    rows = sorted({tuple(int(i) for i in place[:batch_dims]) for place in wrong})
+    indices = np.argwhere(~finite)
+    rows = sorted({tuple(int(i) for i in index[:batch_dims]) for index in indices})
     shown = [row[0] if len(row) == 1 else row for row in rows[:5]]
     where = f", in the rows {shown}{' and others' if len(rows) > 5 else ''}" if batch_dims else ""
-    return f"{key!r} has {len(wrong)} of {finite.size} values that are NaN or infinite{where}"
+    return f"{key!r} has {len(indices)} of {finite.size} values that are NaN or infinite{where}"
 
 
 def _error(bad: list[str]) -> SpecError:
@@ -78,7 +78,7 @@ def _error(bad: list[str]) -> SpecError:
 
 
 class _Kernel:
-    """Does the same on blocks of rows, in numpy."""
+    """Numpy version of the transform, for blocks of rows."""
 
     def __init__(self, keys: list[Any]) -> None:
         self.keys = keys

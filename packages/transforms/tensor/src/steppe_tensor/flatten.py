@@ -18,7 +18,9 @@ __all__ = ["FlattenObservation"]
 
 
 class FlattenObservation(EntryTransform):
-    """Flattens adjacent dimensions: ``[*B, 3, 4, 5]`` becomes ``[*B, 3, 20]`` with ``FlattenObservation(-2, -1)``.
+    """Flatten adjacent dimensions.
+
+    ``FlattenObservation(-2, -1)`` makes ``[*B, 3, 20]`` of ``[*B, 3, 4, 5]``.
 
     Args:
         first_dim: the first dimension to flatten; negative.
@@ -28,7 +30,7 @@ class FlattenObservation(EntryTransform):
         allow_positive_dim: allow dimensions to count from the first one after the batch size of the environment.
 
     Raises:
-        SpecError: a dimension is not negative or out of range, or they are in the wrong order.
+        SpecError: a dimension is not negative or out of range, or ``first_dim`` comes after ``last_dim``.
     """
 
     def __init__(
@@ -47,12 +49,18 @@ class FlattenObservation(EntryTransform):
 
     @property
     def first_dim(self) -> int:
-        """The first dimension; if it is not negative, the batch dimensions of the environment are added."""
+        """The first dimension.
+
+        If the argument is not negative, the batch dimensions of the environment are added.
+        """
         return self._behind_batch(self.given_dims[0])
 
     @property
     def last_dim(self) -> int:
-        """The last dimension; if it is not negative, the batch dimensions of the environment are added."""
+        """The last dimension.
+
+        If the argument is not negative, the batch dimensions of the environment are added.
+        """
         return self._behind_batch(self.given_dims[1])
 
     def _behind_batch(self, dim: int) -> int:
@@ -72,8 +80,8 @@ class FlattenObservation(EntryTransform):
         first, last = self.given_dims
         if not (-ndim <= first < ndim and -ndim <= last < ndim and first % ndim <= last % ndim):
             raise SpecError(
-                f"FlattenObservation: first_dim={first} and last_dim={last} are no range of the dimensions of an entry "
-                f"of shape {tuple(leaf.shape[batch_dims:])}; give them from {-ndim} to -1, the first one first."
+                f"FlattenObservation: first_dim={first} and last_dim={last} are not a valid range for an entry of "
+                f"shape {tuple(leaf.shape[batch_dims:])}; pass {-ndim} <= first_dim <= last_dim <= -1."
             )
         return leaf.flatten(*(dim if dim < 0 else dim + batch_dims for dim in (first, last)))
 

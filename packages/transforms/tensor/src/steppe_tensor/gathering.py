@@ -9,7 +9,7 @@ __all__ = ["Gathering"]
 
 
 class Gathering:
-    """Implements CatTensors and Stack on blocks of rows: the ``bind`` of their RowHooks.
+    """Implement CatTensors and Stack on rows: the ``bind`` of their RowHooks.
 
     Args:
         copies: function of the arrays of the root or of ``next`` that returns pairs of arrays: target and source.

@@ -1,4 +1,4 @@
-"""Hash: hash values, and look hashed values up."""
+"""Hash: hash values, and look up the values of hashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Hash"]
 
 
 class Hash(PlannedTransform):
-    """Hashes tensors, text and objects to tensors of a fixed size.
+    """Hash tensors, text and objects to tensors of a fixed size.
 
     The default hash is SHA-256, ``[*B, 32]`` uint8: of the UTF-8 text, of the bytes of a tensor, or of ``str(object)``.
     Each row of a batch is hashed separately.
@@ -31,9 +31,9 @@ class Hash(PlannedTransform):
         out_keys: keys to write, as many as ``in_keys``.
         in_keys_inv: actions and states that the environment reads.
         out_keys_inv: keys of the hashes that the caller writes instead.
-        hash_fn: function of a value, and of ``seed`` if it is set, that returns a tensor, of the same shape and dtype
-            for all values.
-        seed: second argument of ``hash_fn``. The default hash is that of the seed followed by the value.
+        hash_fn: function of a value (and of ``seed`` if it is set) that returns a tensor, of the same shape and dtype
+            for all values. Default: SHA-256.
+        seed: second argument of ``hash_fn``. The default hash function hashes the seed followed by the value.
         use_raw_nontensor: pass the TensorDict entry (NonTensorData) to ``hash_fn`` instead of its object.
         repertoire: dict from hashes, as tuples of numbers (or a number), to values. It is filled in place. Default: an
             empty one if ``in_keys_inv`` are passed, else None.
@@ -66,7 +66,7 @@ class Hash(PlannedTransform):
             ("in_keys_inv and out_keys_inv", self.given_inv, self.asked_inv),
         ):
             if len(first) != len(second):
-                raise SpecError(f"Hash: {names} have the same length, found {first} and {second}.")
+                raise SpecError(f"Hash: {names} must have the same length, found {first} and {second}.")
         self.hash_fn, self.seed, self.use_raw_nontensor = hash_fn, seed, use_raw_nontensor
         self.repertoire = {} if repertoire is None and self.given_inv else repertoire
 
@@ -92,11 +92,13 @@ class Hash(PlannedTransform):
         return torch.from_numpy(np.frombuffer(digest.digest(), np.uint8).copy())
 
     def call_hash_fn(self, value: Any) -> torch.Tensor:
-        """Hash one value, and add it to the repertoire, if there is one."""
+        """Hash one value, and add it to the repertoire if there is one."""
         function = self.reproducible_hash if self.hash_fn is None else self.hash_fn
         result = function(value) if self.seed is None else function(value, self.seed)
         if not isinstance(result, torch.Tensor):
-            raise SpecError(f"Hash: hash_fn returns a tensor, found {type(result).__name__}: torch.tensor(...).")
+            raise SpecError(
+                f"Hash: hash_fn must return a tensor, found {type(result).__name__}. Use torch.tensor(...)."
+            )
         if self.repertoire is not None:
             self.repertoire[self.hash_to_repertoire_key(result)] = (
                 value.clone() if isinstance(value, torch.Tensor) else copy(value)
@@ -122,8 +124,8 @@ class Hash(PlannedTransform):
         key = self.hash_to_repertoire_key(hash_tensor)
         if key not in self.repertoire:
             raise SpecError(
-                f"Hash: no value with the hash {str(key)[:60]} is among the {len(self.repertoire)} values that were "
-                "hashed. Pass the values that may occur as repertoire={...}."
+                f"Hash: the hash {str(key)[:60]} is not in the repertoire of {len(self.repertoire)} values. Pass all "
+                "values that may occur as repertoire={...}."
             )
         return self.repertoire[key]
 
@@ -151,7 +153,7 @@ class Hash(PlannedTransform):
                 data.set(out_key, self._hashed(value, data.batch_size))
             elif not self.missing_tolerance:
                 keys = sorted(map(str, data.keys(include_nested=True)))
-                raise KeyError(f"Hash: there is no entry {key!r} in the data. Found {keys}.")
+                raise KeyError(f"Hash: the data has no entry {key!r}. It has {keys}.")
         return data
 
     def _backward(self, data: TensorDictBase) -> TensorDictBase:
@@ -191,7 +193,10 @@ class Hash(PlannedTransform):
     # -- environments ---------------------------------------------------------------------------------------------
 
     def _leaf(self, leaf: Spec, specs: EnvSpecs) -> Spec:
-        """Return the spec of hashes, from the hash of an example, which is not added to the repertoire."""
+        """Return the spec of hashes, from the hash of an example.
+
+        The example is not added to the repertoire.
+        """
         kept, self.repertoire = self.repertoire, None
         try:
             example = self._hashed(leaf.zero(), specs.batch_size)
@@ -263,7 +268,7 @@ def _bytes(value: Any) -> bytes:
 
 
 class _Kernel:
-    """Computes SHA-256 of blocks of rows."""
+    """Hash blocks of rows with SHA-256."""
 
     def __init__(self, pairs: list[tuple[Any, Any]], seed: Any) -> None:
         self.pairs = pairs

@@ -1,4 +1,4 @@
-"""Checks of arguments that several transforms have, and groups that they leave empty."""
+"""Helpers of several transforms: checks of arguments, and removal of empty groups."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ __all__ = ["checked_dim", "drop_empty_groups", "some_keys"]
 
 
 def checked_dim(owner: str, name: str, dim: Any, allow_positive: bool) -> int:
-    """Return a dimension if it is a negative number, or any number if ``allow_positive``."""
+    """Return a dimension after checking that it is negative.
+
+    With ``allow_positive`` it may be any integer.
+    """
     if isinstance(dim, bool) or not isinstance(dim, int):
-        raise SpecError(f"{owner}: {name} is a whole number, found {dim!r}.")
+        raise SpecError(f"{owner}: {name} must be a whole number, found {dim!r}.")
     if dim >= 0 and not allow_positive:
         raise SpecError(
-            f"{owner}: {name}={dim} counts from the front, where batches add dimensions. Count from the back "
+            f"{owner}: {name}={dim} is not negative, but batches add dimensions in front. Count from the end "
             f"({name}=-1 is the last one), or pass allow_positive_dim=True to count from the first one after the batch."
         )
     return dim
@@ -33,7 +36,7 @@ def some_keys(owner: str, *keys: Any) -> None:
 
 
 def drop_empty_groups(data: TensorDictBase | Composite, keys: Iterable[str | tuple[str, ...]]) -> None:
-    """Remove the groups above these keys that are empty, in place.
+    """Remove empty groups above these keys, in place.
 
     Args:
         data: a TensorDict or a Composite.

@@ -19,9 +19,10 @@ __all__ = ["PermuteTransform"]
 
 
 class PermuteTransform(EntryTransform):
-    """Permutes the last dimensions: ``(-1, -3, -2)`` makes ``[*B, C, H, W]`` of ``[*B, H, W, C]``.
+    """Permute the last dimensions.
 
-    The inverse restores their order in the entries that the caller writes.
+    ``(-1, -3, -2)`` makes ``[*B, C, H, W]`` of ``[*B, H, W, C]``. The inverse restores their order in the entries that
+    the caller writes.
 
     Args:
         dims: the last n dimensions, ``-n`` to ``-1``, in their new order.
@@ -31,7 +32,7 @@ class PermuteTransform(EntryTransform):
         out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
 
     Raises:
-        SpecError: ``dims`` is no permutation, an entry has fewer dimensions, or there are no keys.
+        SpecError: ``dims`` is not a permutation, an entry has fewer dimensions, or no keys were passed.
     """
 
     invertible = True
@@ -48,7 +49,7 @@ class PermuteTransform(EntryTransform):
         dims = list(dims)
         if not dims or sorted(dims) != list(range(-len(dims), 0)):
             raise SpecError(
-                f"PermuteTransform: dims are the last dimensions in another order, such as (-1, -3, -2); found {dims}."
+                f"PermuteTransform: dims must be a permutation of the last dimensions like (-1, -3, -2); found {dims}."
             )
         some_keys("PermuteTransform", in_keys, in_keys_inv)
         self.dims = dims

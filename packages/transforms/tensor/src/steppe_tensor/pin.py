@@ -14,11 +14,11 @@ __all__ = ["PinMemoryTransform"]
 
 
 class PinMemoryTransform(PlannedTransform):
-    """Copies the data of resets and steps to page-locked memory, for faster transfers to a GPU.
+    """Copy data to page-locked memory, for faster transfers to a GPU.
 
-    The environment is then stepped on TensorDicts, because rows of arrays are in memory of their own. Rollouts and
-    collectors stack the data in memory that is not page-locked. Without a GPU, the transform does nothing and warns
-    once (IgnoredArgumentWarning).
+    The data of resets and steps is copied. The environment is then stepped on TensorDicts, because rows of arrays have
+    their own memory. Rollouts and collectors stack the data in memory that is not page-locked. Without a GPU, the
+    transform does nothing and warns once (IgnoredArgumentWarning).
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class PinMemoryTransform(PlannedTransform):
             step=lambda _, following: following.pin_memory(),
             reset=lambda _, fresh: fresh.pin_memory(),
             reads_root=False,
-            needs_tensordicts="pins memory, and rows of arrays have memory of their own",
+            needs_tensordicts="pins memory, and rows of arrays have their own memory",
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

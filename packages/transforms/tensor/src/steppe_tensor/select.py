@@ -1,4 +1,4 @@
-"""ExcludeTransform, SelectTransform, RemoveEmptySpecs and RenameTransform: drop, keep or rename entries."""
+"""Transforms that drop, keep or rename entries."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ def _refuse_states(name: str, dropped: list[Any], specs: EnvSpecs) -> None:
     needed = [key for key in dropped if specs.state.get(key, None) is not None]
     if needed:
         raise SpecError(
-            f"{name}: {needed[0]!r} is a state, which each step reads from the data; it cannot be left out."
+            f"{name}: {needed[0]!r} is a state, which each step reads from the data, so it cannot be dropped."
         )
 
 
 def _each(owner: str, keys: tuple[Any, ...]) -> list[Any]:
     for key in keys:
         if isinstance(key, list):
-            raise SpecError(f"{owner} takes each key as an argument of its own: {owner}(*{key!r}).")
+            raise SpecError(f"{owner} takes each key as a separate argument: {owner}(*{key!r}).")
     return [as_key(key) for key in keys]
 
 
 class ExcludeTransform(Transform):
-    """Drops entries from the data that the environment returns.
+    """Drop entries from the data that the environment returns.
 
     Args:
-        *excluded_keys: a name or a tuple of names each; nested entries are dropped too. Missing entries are ignored.
+        *excluded_keys: names or tuples of names; nested entries are dropped too. Missing entries are ignored.
         inverse: drop the entries from the data that the environment receives instead.
 
     Raises:
@@ -129,12 +129,12 @@ class ExcludeTransform(Transform):
 
 
 class SelectTransform(Transform):
-    """Keeps some entries of the data that the environment returns, and drops all others.
+    """Keep some entries of the environment's data, and drop all others.
 
-    States, which each step reads from the data, such as the counts of other transforms, are always kept.
+    States are always kept, because each step reads them from the data: the counts of other transforms, for example.
 
     Args:
-        *selected_keys: a name or a tuple of names each; nested entries are kept too.
+        *selected_keys: names or tuples of names; nested entries are kept too.
         keep_rewards: keep the rewards.
         keep_dones: keep the done entries.
 
@@ -177,7 +177,7 @@ class SelectTransform(Transform):
         return Hooks(step=select, reset=select, reads_root=False, rows=_NOTHING)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Keep the selected entries, rewards and done entries of data that comes from no environment.
+        """Keep the selected entries, rewards and done entries of stored data.
 
         Rewards, done entries and states are those of the transform's environment, or else those at the root.
         """
@@ -194,9 +194,9 @@ class SelectTransform(Transform):
 
 
 class RemoveEmptySpecs(PlannedTransform):
-    """Drops empty groups: Composites without leaves, and TensorDicts without entries.
+    """Drop empty groups: Composites without leaves, and TensorDicts without entries.
 
-    The data that the environment receives gets its empty groups back.
+    Empty groups are added again to the data that the environment receives.
     """
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
@@ -231,7 +231,7 @@ class RemoveEmptySpecs(PlannedTransform):
 
 
 def _empty_keys(spec: Composite) -> list[Any]:
-    """Return the keys of Composites without leaves; of nested ones the innermost."""
+    """Return the keys of the innermost Composites without leaves."""
     empty: list[Any] = []
     for name, child in spec.items():
         if isinstance(child, Composite) and child.is_empty(recurse=True):
@@ -251,17 +251,16 @@ def _without_empty(data: TensorDictBase) -> TensorDictBase:
 
 
 class RenameTransform(PlannedTransform):
-    """Renames entries.
+    """Rename entries.
 
-    A state, which each step reads from the data, gets its old name back on the way to the environment, even if
-    ``in_keys_inv`` does not list it. ``done`` cannot be renamed, only copied. Done entries under other names are
-    observations.
+    A state is renamed back for the environment, which reads it at each step, even if ``in_keys_inv`` does not list it.
+    ``done`` cannot be renamed, only copied. Done entries under other names are observations.
 
     Args:
         in_keys: keys of the environment.
-        out_keys: new keys, as many.
+        out_keys: new keys, as many as ``in_keys``.
         in_keys_inv: keys of actions and states that the environment reads.
-        out_keys_inv: keys that the caller writes instead, as many.
+        out_keys_inv: keys that the caller writes instead, as many as ``in_keys_inv``.
         create_copy: keep the entry under its old key too. Both share the tensor.
 
     Raises:
@@ -281,7 +280,7 @@ class RenameTransform(PlannedTransform):
         self.create_copy = create_copy
 
     def _inward(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
-        """Return pairs of a key that the caller writes and the key that the environment reads."""
+        """Return pairs of the key that the caller writes and the environment's key."""
         pairs = list(self.inverse_key_pairs)
         if not self.create_copy:
             known = {key for _, key in pairs}
@@ -296,13 +295,13 @@ class RenameTransform(PlannedTransform):
         outward: dict[Any, Any] = dict(self.key_pairs)
         inward: dict[Any, Any] = {key: out_key for out_key, key in self._inward(link.before)}
         if self.create_copy:
-            # The action under its old key is replaced by that under the new one.
+            # The action at its new key replaces the action at its old key.
             return {new: mask for key, mask in masks.items() for new in (key, inward.get(key, key))}
         return {inward.get(key, key): outward.get(mask, mask) for key, mask in masks.items()}
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
-        taken = []
+        renamed = []
         for key, out_key in self.key_pairs:
             for spec in (specs.observation, specs.reward, specs.done):
                 leaf = spec.get(key, None)
@@ -312,19 +311,19 @@ class RenameTransform(PlannedTransform):
                     leaf = leaf.clone()
                     if names_of(key)[-1] == "done" and not self.create_copy:
                         raise SpecError(
-                            f"RenameTransform: without {key!r} no episode ends. create_copy=True keeps it beside "
-                            f"{out_key!r}."
+                            f"RenameTransform: {key!r} cannot be removed, because it ends episodes. Pass "
+                            f"create_copy=True to keep it beside {out_key!r}."
                         )
                 if not self.create_copy:
                     spec.pop(key)
-                taken.append((spec, out_key, leaf))
+                renamed.append((spec, out_key, leaf))
                 break
             else:
                 if self.missing_tolerance:
                     continue
                 keys = [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
                 raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename. It has {keys}.")
-        for spec, out_key, leaf in taken:
+        for spec, out_key, leaf in renamed:
             flag = spec is specs.done and names_of(out_key)[-1] in _FLAGS
             set_beside(specs.observation if spec is specs.done and not flag else spec, out_key, leaf, spec)
         for spec in (specs.observation, specs.reward, specs.done):
@@ -376,9 +375,7 @@ def _renamed(
         value = data.get(key, None)
         if value is None:
             if strict:
-                raise KeyError(
-                    f"RenameTransform: there is no entry {key!r} in the data, which has {list(data.keys())}."
-                )
+                raise KeyError(f"RenameTransform: the data has no entry {key!r}. It has {list(data.keys())}.")
             continue
         renamed.append((out_key, value))
     if not keep:

@@ -16,7 +16,7 @@ __all__ = ["SignTransform"]
 
 
 class SignTransform(EntryTransform):
-    """Replaces values by their signs: -1, 0 or 1.
+    """Replace values by their signs: -1, 0 or 1.
 
     Shape and dtype stay the same, and the new bounds are the signs of the old ones. The inverse replaces the entries
     that the caller writes by their signs, and keeps their specs.

@@ -28,9 +28,10 @@ __all__ = ["Stack"]
 
 
 class Stack(PlannedTransform):
-    """Stacks entries, or groups of entries, of the same shape: agents with separate keys become one group.
+    """Stack entries, or groups of entries, of the same shape.
 
-    The inverse splits a stacked action or state that the caller writes into the entries of the environment.
+    Agents with separate keys become one group, for example. The inverse splits a stacked action or state that the
+    caller writes into the entries of the environment.
 
     Args:
         in_keys: entries or groups to stack: observations, rewards and done entries.
@@ -63,13 +64,13 @@ class Stack(PlannedTransform):
         super().__init__()
         if (in_key_inv is None) != (out_keys_inv is None):
             raise SpecError(
-                f"Stack: in_key_inv and out_keys_inv go together, found {in_key_inv!r} and {out_keys_inv!r}."
+                f"Stack: pass in_key_inv and out_keys_inv together, found {in_key_inv!r} and {out_keys_inv!r}."
             )
         self.parts, self.out_key = as_keys(in_keys), as_key(out_key)
         if not self.parts:
-            raise SpecError("Stack: in_keys is empty; name the entries or groups to stack.")
+            raise SpecError("Stack: in_keys is empty; pass the entries or groups to stack.")
         if self.out_key in self.parts:
-            raise SpecError(f"Stack: out_key={self.out_key!r} is one of in_keys; give the stack a name of its own.")
+            raise SpecError(f"Stack: out_key={self.out_key!r} is one of in_keys; choose another key for the stack.")
         self.in_key_inv = None if in_key_inv is None else as_key(in_key_inv)
         self.parts_inv = as_keys(out_keys_inv)
         self.dim = checked_dim("Stack", "dim", dim, allow_positive_dim)
@@ -97,7 +98,7 @@ class Stack(PlannedTransform):
 
     @property
     def writes_done(self) -> bool:  # type: ignore[override]
-        """Whether it stacks done entries."""
+        """Whether done entries are stacked."""
         return any(names_of(key)[-1] in ("done", "terminated", "truncated") for key in (*self.parts, self.out_key))
 
     # -- specs ----------------------------------------------------------------------------------------------------
@@ -120,7 +121,8 @@ class Stack(PlannedTransform):
             return False
         missing = [key for key, leaf in zip(keys, leaves, strict=True) if leaf is None]
         if missing:
-            raise SpecError(f"Stack: {missing[0]!r} is missing, but {[k for k in keys if k not in missing]} exist.")
+            others = [key for key in keys if key not in missing]
+            raise SpecError(f"Stack: the environment lacks {missing[0]!r}, but has {others}.")
         shapes = {tuple(leaf.shape) for leaf in leaves}
         if len(shapes) != 1:
             raise SpecError(
@@ -136,12 +138,15 @@ class Stack(PlannedTransform):
         return True
 
     def _place(self, ndim: int, batch: int) -> int:
-        """Return the position of the new dimension in entries with ``ndim`` dimensions, counted from the first one."""
+        """Return the position of the new dimension, counted from the first one.
+
+        ``ndim`` is the number of dimensions of the entries.
+        """
         place = self.dim + ndim + 1 if self.dim < 0 else self.dim + batch
         if not batch <= place <= ndim:
             raise SpecError(
-                f"Stack: dim={self.dim} is out of range for {ndim - batch} dimensions behind the batch; give "
-                f"one from {batch - ndim - 1} to -1."
+                f"Stack: dim={self.dim} is out of range for {ndim - batch} dimensions after the batch size; pass a "
+                f"dim from {batch - ndim - 1} to -1."
             )
         return place
 
@@ -174,7 +179,7 @@ class Stack(PlannedTransform):
             if len(missing) == len(values) or self.missing_tolerance:
                 return data
             keys = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
-            raise KeyError(f"Stack: there is no entry {missing[0]!r} in the data. Found {keys}.")
+            raise KeyError(f"Stack: the data has no entry {missing[0]!r}. It has {keys}.")
         ndim = values[0].batch_dims if isinstance(values[0], TensorDictBase) else values[0].ndim
         stacked = torch.stack(values, self._place(ndim, data.batch_dims))
         if self.del_keys:
@@ -206,7 +211,7 @@ class Stack(PlannedTransform):
         return data
 
     def _place_of_group(self, value: TensorDictBase, batch: int) -> int:
-        # A group that the caller made may only have the batch size of the data, whatever its spec has.
+        # A group that the caller made may have only the batch size of the data, even if its spec has more dimensions.
         if self.dim >= 0:
             return self.dim + batch
         return max(self.dim + value.batch_dims, batch) if value.batch_dims > batch else batch
@@ -225,7 +230,7 @@ class Stack(PlannedTransform):
         """
         if all(tensordict.get(key, None) is None for key in self.parts) and not self.missing_tolerance:
             keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-            raise KeyError(f"Stack: there is none of {self.parts} in the data. Found {keys}.")
+            raise KeyError(f"Stack: the data has none of {self.parts}. It has {keys}.")
         return self._stack(None, tensordict)
 
     def shared_key(self) -> Any:
@@ -272,8 +277,8 @@ def _check_size(value: torch.Tensor, place: int, n: int) -> None:
 
 
 def _copies(arrays: Any, keys: list[Any], out_key: Any, place: int) -> list[tuple[Any, Any]]:
-    """Return the part of the stack of each entry, and the entry."""
+    """Return pairs of the part of the stack that holds an entry, and the entry."""
     if out_key not in arrays:
-        return []  # the root has no rewards
+        return []  # rewards are only in ``next``
     out, lead = arrays[out_key], (slice(None),) * (place + 1)
     return [(out[(*lead, i)], arrays.before[key]) for i, key in enumerate(keys)]

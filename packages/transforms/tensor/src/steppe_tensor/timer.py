@@ -18,7 +18,7 @@ __all__ = ["Timer"]
 
 
 class Timer(PlannedTransform):
-    """Measures the time of each step, policy call and reset, in seconds.
+    """Measure the time of each step, policy call and reset, in seconds.
 
     Adds three entries of the batch size ``[*B]``, of torch's default dtype:
 
@@ -26,8 +26,8 @@ class Timer(PlannedTransform):
     * ``time_policy``: time between the previous result and the call of the step, in ``next``; 0 after a reset.
     * ``time_reset``: duration of the reset; 0 in ``next``.
 
-    A step includes the environment and the transforms before this one. All rows of a batch have the time of their
-    common call. In a rollout without a policy, ``time_policy`` is the time between two steps.
+    The time of a step includes the environment and the transforms before this one. All rows of a batch have the time of
+    their common call. In a rollout without a policy, ``time_policy`` is the time between two steps.
 
     Args:
         out_keys: the three keys, in this order.
@@ -37,7 +37,7 @@ class Timer(PlannedTransform):
         clock: function that returns seconds; a subclass may replace it.
 
     Raises:
-        SpecError: ``out_keys`` are not three keys.
+        SpecError: the number of ``out_keys`` is not three.
     """
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
@@ -45,7 +45,7 @@ class Timer(PlannedTransform):
     def __init__(self, out_keys: Any = None, time_key: str = "time") -> None:
         super().__init__()
         keys: list[Any] = (
-            [f"{time_key}_{what}" for what in ("step", "policy", "reset")] if out_keys is None else as_keys(out_keys)
+            [f"{time_key}_{name}" for name in ("step", "policy", "reset")] if out_keys is None else as_keys(out_keys)
         )
         if len(keys) != 3:
             raise SpecError(f"Timer: out_keys must be three keys, of the step, the policy and the reset; found {keys}.")
@@ -88,16 +88,16 @@ class Timer(PlannedTransform):
             return data
 
         def call(td: TensorDictBase) -> TensorDictBase:
-            self._note_step()
+            self._begin_step()
             return td
 
         def call_reset(td: TensorDictBase | None) -> TensorDictBase | None:
-            self._note_reset()
+            self._begin_reset()
             return td
 
-        def took() -> float:
+        def elapsed() -> float:
             called, now = state["_called"], clock()
-            # A batch may reset rows in the call of their step: their reset is timed from here.
+            # A batch may reset rows in the call of their step: the time of their reset begins here.
             state["_returned"] = state["_called"] = now
             return 0.0 if called is None else now - called
 
@@ -105,32 +105,32 @@ class Timer(PlannedTransform):
             times, first = ([data[key] for key in self.out_keys] for data in (following, root))
 
             def step() -> bool:
-                for array, value in zip(times, (took(), state["_policy"], 0.0), strict=True):
+                for array, value in zip(times, (elapsed(), state["_policy"], 0.0), strict=True):
                     array.fill(value)
                 return False
 
             def reset(at: Any) -> None:
-                for array, value in zip(first, (0.0, 0.0, took()), strict=True):
+                for array, value in zip(first, (0.0, 0.0, elapsed()), strict=True):
                     for row in at:
                         array[row] = value
 
             return step, reset
 
         return Hooks(
-            step=lambda _, following: write(following, took(), state["_policy"], 0.0),
-            reset=lambda _, fresh: write(fresh, 0.0, 0.0, took()),
+            step=lambda _, following: write(following, elapsed(), state["_policy"], 0.0),
+            reset=lambda _, fresh: write(fresh, 0.0, 0.0, elapsed()),
             inverse=call,
             before_reset=call_reset,
             reads_root=False,
-            rows=RowHooks(bind, wrap=_Noting),
+            rows=RowHooks(bind, wrap=_TimedWriter),
         )
 
-    def _note_step(self) -> None:
+    def _begin_step(self) -> None:
         state = self.__dict__
         state["_called"] = now = self.clock()
         state["_policy"] = 0.0 if state["_returned"] is None else now - state["_returned"]
 
-    def _note_reset(self) -> None:
+    def _begin_reset(self) -> None:
         self.__dict__["_called"] = self.clock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -144,8 +144,8 @@ class Timer(PlannedTransform):
         return ("time_step_key", "time_policy_key", "time_reset_key")
 
 
-class _Noting(BoundWriter):
-    """A bound writer that notes for the timers of its rows when a call begins."""
+class _TimedWriter(BoundWriter):
+    """A bound writer that tells the timers of its rows when a call begins."""
 
     def __init__(self, inner: InnerWriter) -> None:
         self._inner, self.resets_in_step = inner.writer, inner.writer.resets_in_step
@@ -153,17 +153,17 @@ class _Noting(BoundWriter):
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         for timer in self._timers:
-            timer._note_step()
+            timer._begin_step()
         return self._inner.step(actions, at)
 
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
         if not self.resets_in_step:
             return super().step_and_reset(actions, env_info)
         for timer in self._timers:
-            timer._note_step()
+            timer._begin_step()
         return self._inner.step_and_reset(actions, env_info)
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         for timer in self._timers:
-            timer._note_reset()
+            timer._begin_reset()
         self._inner.reset(at, env_info)

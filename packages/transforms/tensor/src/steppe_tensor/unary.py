@@ -17,19 +17,20 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class UnaryTransform(Transform):
-    """Applies a function to entries of the data.
+    """Apply a function to entries of the data.
 
-    The function is called once on zeros to find the specs of its results: unbounded, with the shape and dtype of the
-    result; text and objects are NonTensor.
+    The function is called once on zeros to find the specs of its results: Unbounded, with the shape and dtype of the
+    result, or NonTensor for text and objects.
 
     Args:
         in_keys: entries to read after a step or reset.
         out_keys: keys to write, as many as ``in_keys``.
         in_keys_inv: entries that the environment reads.
-        out_keys_inv: entries that the caller writes for them.
-        fn: function of a value of ``in_keys``: a tensor ``[*B, ...]``, or the object of an entry that is no tensor.
-        inv_fn: function of a value of ``out_keys_inv``. Default: ``fn``. The spec of the caller's entry is that of
-            ``fn`` applied to the environment's entry, because ``fn`` undoes ``inv_fn``; without ``fn`` it stays.
+        out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
+        fn: function of a value of ``in_keys``: a tensor ``[*B, ...]``, or the object of a non-tensor entry.
+        inv_fn: function of a value of ``out_keys_inv``. Default: ``fn``. ``fn`` must be the inverse of ``inv_fn``: the
+            spec of the caller's entry is ``fn`` applied to the spec of the environment's entry. Without ``fn``, the
+            spec stays unchanged.
         use_raw_nontensor: pass the TensorDict entry (NonTensorData, NonTensorStack) to ``fn`` instead of the object.
 
     Raises:

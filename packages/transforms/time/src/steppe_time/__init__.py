@@ -1,4 +1,4 @@
-"""Transforms over time for steppe: stacks of frames, repeated and skipped steps, ends of episodes."""
+"""Transforms over time for steppe: frame stacks, frame skip, ends of episodes."""
 
 from __future__ import annotations
 

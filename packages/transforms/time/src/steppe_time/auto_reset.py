@@ -1,4 +1,4 @@
-"""AutoResetTransform: support for environments that reset themselves inside a step."""
+"""AutoResetTransform: support environments that reset themselves inside a step."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["AutoResetTransform"]
 
 
 class AutoResetTransform(PlannedTransform):
-    """Moves the first observation of an environment that resets itself inside a step to the next root.
+    """Support environments that reset themselves inside a step.
 
     At the end of an episode, such an environment returns the first observation of the next episode instead of the last
     one. This transform moves it to the next root, where ``step_and_maybe_reset`` and rollouts expect it, and writes a
     fill value instead. It must be the first transform. ``auto_reset=True``, an argument of each environment, adds it.
 
     Args:
-        replace: whether to write fill values instead of the unknown last observation (default). False keeps the first
-            observation of the next episode there.
-        fill_float: fill value of floating-point entries. None, here and below: keep the entries.
+        replace: whether to write fill values instead of the unknown last observation. False: keep the first observation
+            of the next episode there.
+        fill_float: fill value of floating-point entries. None keeps the entries, here and in the next arguments.
         fill_int: fill value of integers. If it is negative, unsigned entries get the largest value of their dtype.
         fill_bool: fill value of bools.
     """
 
-    # Its base must not be reset in the round trip of a step, because it resets itself.
+    # The environment resets itself, so it must not be reset again in the round trip of a step.
     writes_done = True
 
     def __init__(
@@ -71,7 +71,7 @@ class AutoResetTransform(PlannedTransform):
             if kept is None:
                 self._kept = (rows, seen.clone(False))
             else:
-                # Rows that ended before, and have not been reset yet, stay.
+                # Keep the first observations of rows that ended before and have not been reset yet.
                 self._kept = (rows | kept[0], merge_rows(rows, seen, kept[1]))
             return following.update(merge_rows(rows, seen.apply(self._filling), seen)) if self.replace else following
 

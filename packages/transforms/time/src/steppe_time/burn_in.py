@@ -1,4 +1,4 @@
-"""BurnInTransform: recompute the hidden states of recurrent modules from the first steps of stored data."""
+"""BurnInTransform: recompute hidden states from the first steps of stored data."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["BurnInTransform"]
 
 
 class BurnInTransform(Transform):
-    """Runs recurrent modules over the first steps of stored data, and returns the other steps with new hidden states.
+    """Recompute the hidden states of recurrent modules in stored data.
 
     The hidden states in a replay buffer are those of an older policy. This transform replaces them at the first
     returned step by the result of the current modules on the first ``burn_in`` steps, without gradients. It is for
     samples of slices, not for environments.
 
     Args:
-        modules: one module, or several to run one after the other, which take data ``[*B, T]``.
+        modules: one module, or several to run in sequence, which take data ``[*B, T]``.
         burn_in: number of steps.
         out_keys: keys of the hidden states, without ``"next"``. Default: all that the modules write below ``"next"``.
 
@@ -36,11 +36,11 @@ class BurnInTransform(Transform):
         for module in parts:
             if not isinstance(module, TensorDictModuleBase):
                 raise SpecError(
-                    f"BurnInTransform: modules are TensorDictModules, found {type(module).__name__}. Wrap it: "
+                    f"BurnInTransform: modules must be TensorDictModules, found {type(module).__name__}. Wrap it: "
                     "TensorDictModule(module, in_keys=[...], out_keys=[...])."
                 )
         if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
-            raise SpecError(f"BurnInTransform: burn_in is a whole number >= 0, found {burn_in!r}.")
+            raise SpecError(f"BurnInTransform: burn_in must be a whole number >= 0, found {burn_in!r}.")
         if out_keys is None:
             out_keys = [key for module in parts for key in module.out_keys if names_of(key)[0] == "next"]
         elif isinstance(out_keys, (str, tuple)):
@@ -49,7 +49,7 @@ class BurnInTransform(Transform):
         super().__init__(list(dict.fromkeys(as_key(key) for module in parts for key in module.in_keys)))
         self.out_keys = list(memories)
         self.burn_in = burn_in
-        #: The modules; no submodules, because their parameters are not those of this transform.
+        #: The modules, in a tuple because their parameters are not parameters of this transform.
         self.__dict__["recurrent"] = parts
 
     def hooks(self, specs: EnvSpecs) -> Any:
@@ -59,7 +59,7 @@ class BurnInTransform(Transform):
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the steps after the first ``burn_in``, with the hidden states that the modules have there.
+        """Return the steps after the first ``burn_in``, with new hidden states.
 
         Args:
             tensordict: data ``[*B, T]``, time last.
@@ -76,7 +76,7 @@ class BurnInTransform(Transform):
         length = tensordict.batch_size[-1] if tensordict.batch_dims else 0
         if length <= self.burn_in:
             raise SpecError(
-                f"BurnInTransform(burn_in={self.burn_in}) needs data [*B, T] of more steps, found {length}. Sample "
+                f"BurnInTransform(burn_in={self.burn_in}) needs data [*B, T] with more steps, found {length}. Sample "
                 "longer slices, or burn in fewer steps."
             )
         first, rest = tensordict[..., : self.burn_in], tensordict[..., self.burn_in :].copy()

@@ -21,7 +21,7 @@ _PADDING = ("same", "constant")
 
 
 class CatFrames(OverHistory):
-    """Concatenates each observation with the ``N - 1`` before it, the oldest first.
+    """Concatenate each observation with the ``N - 1`` before it, the oldest first.
 
     The size of an observation ``[*B, *F]`` along ``dim`` becomes ``N`` times as large; the dtype stays. At the start of
     an episode, missing observations are replaced by the first one, or by ``padding_value``. A reset of some rows
@@ -66,14 +66,14 @@ class CatFrames(OverHistory):
         mask_key: Any = None,
     ) -> None:
         if isinstance(N, bool) or not isinstance(N, int) or N < 1:
-            raise SpecError(f"CatFrames: N is a whole number >= 1, found {N!r}.")
+            raise SpecError(f"CatFrames: N must be a whole number >= 1, found {N!r}.")
         if isinstance(dim, bool) or not isinstance(dim, int) or dim >= 0:
             raise SpecError(
-                f"CatFrames: dim is negative, so that it means the same for any batch size; found {dim!r}. For images "
-                "of shape [channels, height, width] it is -3."
+                f"CatFrames: dim must be negative, because batches add dimensions in front; found {dim!r}. For images "
+                "of shape [channels, height, width], pass -3."
             )
         if padding not in _PADDING:
-            raise SpecError(f"CatFrames: padding is 'same' or 'constant', found {padding!r}.")
+            raise SpecError(f"CatFrames: padding must be 'same' or 'constant', found {padding!r}.")
         super().__init__(["pixels"] if in_keys is None else in_keys, out_keys, reset_key)
         self.N, self.dim = N, dim
         self.padding, self.padding_value = padding, padding_value
@@ -118,7 +118,7 @@ class CatFrames(OverHistory):
         try:
             wide = leaf.unsqueeze(at).expand(*leaf.shape[:at], self.N, *leaf.shape[at:])
             return wide.flatten(at, at + 1)
-        except SpecError:  # a stack of one-hot vectors, for example, is not one-hot
+        except SpecError:  # the domain may change: a stack of one-hot vectors is not one-hot
             return Unbounded(shape, device=leaf.device, dtype=leaf.dtype)
 
     def following(self, value: torch.Tensor, memory: torch.Tensor | None, dims: int) -> Any:
@@ -234,8 +234,8 @@ class CatFrames(OverHistory):
                 roots[key] = frames
             elif self.future:
                 raise NotSupported(
-                    f"CatFrames(future=True): {key!r} and its entry at the root are both among in_keys, but only one "
-                    "of them can know the observations that follow. Use one transform for each."
+                    f"CatFrames(future=True): in_keys has {key!r} and its entry at the root, which need different "
+                    "windows. Use one transform for each."
                 )
             else:
                 frames = torch.cat(
@@ -258,7 +258,9 @@ class CatFrames(OverHistory):
         return frames
 
     def make_rb_transform_and_sampler(self, batch_size: int, *, sampler: Any = None, **sampler_kwargs: Any) -> Any:
-        """Make a transform and a sampler for a replay buffer that stores each frame once and stacks its samples.
+        """Make a transform and a sampler for a replay buffer of single frames.
+
+        The buffer stores each frame once, and the transform stacks the frames of samples.
 
         Args:
             batch_size: stacks in a sample; sample ``batch_size * N`` frames of the buffer.
@@ -304,7 +306,7 @@ class CatFrames(OverHistory):
 
 
 class _NotStored(Transform):
-    """Drops entries of data that is added to a replay buffer; samples stay unchanged.
+    """Drop entries of data that is added to a replay buffer; samples stay unchanged.
 
     Args:
         keys: the entries.

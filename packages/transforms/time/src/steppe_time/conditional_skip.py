@@ -16,7 +16,7 @@ __all__ = ["ConditionalSkip"]
 
 
 class ConditionalSkip(Transform):
-    """Excludes rows from a step if a condition holds.
+    """Exclude rows from a step if a condition holds.
 
     Neither the environment nor any other transform runs on these rows: they keep their values, and their reward is 0.
 
@@ -30,7 +30,7 @@ class ConditionalSkip(Transform):
     def __init__(self, cond: Callable[[TensorDictBase], Any]) -> None:
         super().__init__()
         if not callable(cond):
-            raise SpecError(f"ConditionalSkip: cond is a function of a TensorDict, found {type(cond).__name__}.")
+            raise SpecError(f"ConditionalSkip: cond must be a function of a TensorDict, found {type(cond).__name__}.")
         self.cond = cond
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:

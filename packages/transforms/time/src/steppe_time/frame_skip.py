@@ -18,7 +18,7 @@ __all__ = ["FrameSkipTransform"]
 
 
 class FrameSkipTransform(SteppingTransform):
-    """Repeats the action ``frame_skip`` times in one step, and sums up the rewards.
+    """Repeat the action ``frame_skip`` times in one step, and sum up the rewards.
 
     A row stops when its episode ends. Transforms before this one run on each repeated step (a StepCounter counts them
     all), those after it only once. All rewards of the environment are summed up, including those of groups of agents.
@@ -36,7 +36,7 @@ class FrameSkipTransform(SteppingTransform):
 
     def __init__(self, frame_skip: int = 1) -> None:
         if isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1:
-            raise SpecError(f"FrameSkipTransform: frame_skip is a whole number >= 1, found {frame_skip!r}.")
+            raise SpecError(f"FrameSkipTransform: frame_skip must be a whole number >= 1, found {frame_skip!r}.")
         super().__init__()
         self.frame_skip = frame_skip
 

@@ -12,12 +12,12 @@ __all__ = ["gSDENoise"]
 
 
 class gSDENoise(TensorDictPrimer):
-    """Draws ``_eps_gSDE`` at each reset, from a normal distribution, and keeps it through the episode.
+    """Draw ``_eps_gSDE`` at each reset, and keep it through the episode.
 
-    A module for generalized state-dependent exploration (gSDE) multiplies this matrix
-    ``[*shape, action_dim, state_dim]`` with its features. If one of the sizes is None, the entry is ``[*shape, 1]`` of
-    zeros, which such a module fills at its first call. Rollouts and collectors keep it, because losses need the noise
-    that the policy acted with.
+    The noise is drawn from a normal distribution. A module for generalized state-dependent exploration (gSDE)
+    multiplies this matrix ``[*shape, action_dim, state_dim]`` with its features. If one of the sizes is None, the entry
+    is ``[*shape, 1]`` of zeros, which such a module fills at its first call. Rollouts and collectors keep it, because
+    losses need the noise that the policy acted with.
 
     Args:
         state_dim: number of features.
@@ -34,7 +34,7 @@ class gSDENoise(TensorDictPrimer):
     ) -> None:
         for name, size in (("state_dim", state_dim), ("action_dim", action_dim)):
             if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-                raise SpecError(f"gSDENoise: {name} is a whole number >= 1 or None, found {size!r}.")
+                raise SpecError(f"gSDENoise: {name} must be a whole number >= 1 or None, found {size!r}.")
         lead = () if shape is None else tuple(shape)
         known = state_dim is not None and action_dim is not None
         tail = (action_dim, state_dim) if known else (1,)

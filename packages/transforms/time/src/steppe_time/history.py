@@ -1,4 +1,4 @@
-"""OverHistory: the base class of CatFrames and TimeMaxPool, which keeps the last observations of each row."""
+"""OverHistory: the base class of CatFrames and TimeMaxPool."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["OverHistory"]
 class OverHistory(PlannedTransform):
     """Base class of transforms of an observation and those before it in the episode.
 
-    The last observations are private entries of the data, at the level of each of ``in_keys``. Their names begin with
-    two underscores. So they follow each row through partial steps, resets of some rows, batches and copies. A reset
-    clears them.
+    The last observations are private entries of the data, at the level of each of ``in_keys``, with names that begin
+    with two underscores. So they follow each row through partial steps, resets of some rows, batches and copies. A
+    reset clears them.
 
     Args:
         in_keys: observations to read.
@@ -43,7 +43,10 @@ class OverHistory(PlannedTransform):
 
     @property
     def reset_key(self) -> Any:
-        """Key of the mask of the rows that are reset: the argument, or the first one of the environment."""
+        """Key of the mask of the rows that are reset.
+
+        It is the argument, or the first reset mask of the environment.
+        """
         if self._reset_key is not None:
             return self._reset_key
         env = self.parent
@@ -60,15 +63,23 @@ class OverHistory(PlannedTransform):
         raise NotImplementedError
 
     def following(self, value: torch.Tensor, memory: torch.Tensor | None, dims: int) -> Any:
-        """Return the result of a step and the new private entry; ``dims`` does not count batch dimensions."""
+        """Return the result of a step and the new private entry.
+
+        ``dims`` does not count batch dimensions.
+        """
         raise NotImplementedError
 
     def first(self, value: torch.Tensor, dims: int) -> Any:
-        """Return the same after a reset."""
+        """Return the result of a reset and the new private entry.
+
+        ``dims`` does not count batch dimensions.
+        """
         raise NotImplementedError
 
     def kernel(self, arrays: dict[str, Any]) -> Any:
-        """Return functions for blocks of rows: of a step, without arguments, and of the index of a reset row.
+        """Return two functions for blocks of rows: of a step and of a reset.
+
+        The function of a step has no arguments; the function of a reset takes the index of a row.
 
         Args:
             arrays: ``value, memory, next_memory, result`` of a step, ``first_value, first_memory, first_result`` of a
@@ -87,17 +98,20 @@ class OverHistory(PlannedTransform):
                 "among these with in_keys."
             )
         if leaf.dtype is None:
-            raise SpecError(f"{type(self).__name__}: {key!r} is no tensor: its spec is {leaf}.")
+            raise SpecError(f"{type(self).__name__}: {key!r} is not a tensor; its spec is {leaf}.")
         return leaf
 
     def _memories(self, specs: EnvSpecs) -> list[tuple[Any, Any, Any, Any]]:
-        """Return for each observation its key, that of the result, that of the memory, and the memory's shape."""
+        """List the keys and the shape of the memory of each observation.
+
+        Each item holds the key of the observation, of the result and of the memory, and the shape of the memory.
+        """
         memories: list[tuple[Any, Any, Any, Any]] = []
         for key, out_key in self.key_pairs:
             leaf = self._leaf(specs, key)
             shape = self.remembered(tuple(leaf.shape), len(specs.batch_size))
             memory = replace_last(key, f"{self.memory_name}_{names_of(key)[-1]}")
-            while specs.observation.get(memory, None) is not None:  # that of an earlier transform
+            while specs.observation.get(memory, None) is not None:  # another transform of this kind uses the name
                 memory = replace_last(memory, f"{names_of(memory)[-1]}_")
             memories.append((key, out_key, None if shape is None else memory, shape))
         return memories
@@ -128,7 +142,7 @@ class OverHistory(PlannedTransform):
         masks = [group.reset_key for group in specs.groups]
         if self._reset_key is not None and self._reset_key not in masks:
             raise SpecError(
-                f"{type(self).__name__}: {self._reset_key!r} is no reset mask of the environment, which takes {masks}."
+                f"{type(self).__name__}: the environment has no reset mask {self._reset_key!r}. It has {masks}."
             )
         own_mask = self._reset_key if len(masks) > 1 else None
 
@@ -202,7 +216,7 @@ class OverHistory(PlannedTransform):
 
     def _no_memory(self, key: Any, td: TensorDictBase) -> StateError:
         return StateError(
-            f"{type(self).__name__}: there is no {key!r}, the last observations, in the data given to step. "
+            f"{type(self).__name__}: the argument of step has no {key!r}, the last observations. "
             "Step what reset, step_mdp or step_and_maybe_reset returned, with an action added to it. Found "
             f"{sorted(map(str, td.keys(include_nested=True, leaves_only=True)))}."
         )

@@ -16,9 +16,10 @@ __all__ = ["TimeMaxPool"]
 
 
 class TimeMaxPool(OverHistory):
-    """Takes the elementwise maximum over the last ``T`` observations of the episode, or over all if there are fewer.
+    """Take the elementwise maximum over the last ``T`` observations.
 
-    Shape, dtype and bounds stay the same. After a reset, the result is the observation itself.
+    Only observations of the same episode are used. Shape, dtype and bounds stay the same. After a reset, the result is
+    the observation itself.
 
     Args:
         in_keys: observations to read. Default: ``["observation"]``.
@@ -34,7 +35,7 @@ class TimeMaxPool(OverHistory):
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None, T: int = 1, reset_key: Any = None) -> None:
         if isinstance(T, bool) or not isinstance(T, int) or T < 1:
-            raise SpecError(f"TimeMaxPool: T is a whole number >= 1, found {T!r}.")
+            raise SpecError(f"TimeMaxPool: T must be a whole number >= 1, found {T!r}.")
         super().__init__(["observation"] if in_keys is None else in_keys, out_keys, reset_key)
         self.T = T
 
@@ -88,7 +89,7 @@ class TimeMaxPool(OverHistory):
         def step() -> None:
             np.copyto(newest, value)
             np.copyto(newer, older)
-            # The oldest observation is only in ``memory``, the others are in ``kept`` too.
+            # ``kept`` has all observations of ``memory`` except the oldest one.
             np.maximum.reduce(memory, 1, out=most)
             np.maximum(newest, most, out=result, casting="unsafe")
 

@@ -13,12 +13,12 @@ from steppe.transforms import RowGenerators, SteppingTransform
 
 __all__ = ["NoopResetEnv"]
 
-#: How often an episode that ends during the random actions is restarted.
+#: Maximum number of restarts of an episode that ends during the random actions.
 _TRIALS = 10
 
 
 class NoopResetEnv(SteppingTransform):
-    """Takes random actions after each reset, so that episodes start in different states.
+    """Take random actions after each reset, to start episodes in different states.
 
     Each row that is reset takes its own number of random actions; other rows take none. If the episode of a row ends
     during these actions, the row is reset and starts again. Only the last observation of these steps is returned.
@@ -36,7 +36,7 @@ class NoopResetEnv(SteppingTransform):
 
     def __init__(self, noops: int = 30, random: bool = True) -> None:
         if isinstance(noops, bool) or not isinstance(noops, int) or noops < 0:
-            raise SpecError(f"NoopResetEnv: noops is a whole number >= 0, found {noops!r}.")
+            raise SpecError(f"NoopResetEnv: noops must be a whole number >= 0, found {noops!r}.")
         super().__init__()
         self.noops, self.random = noops, bool(random)
         self._draws = RowGenerators()
@@ -98,7 +98,7 @@ class NoopResetEnv(SteppingTransform):
 
 
 class _Actions:
-    """Draws the random actions of rows, each from its own generator.
+    """Draw the random actions of rows, each from its own generator.
 
     Args:
         env: the environment.
@@ -114,7 +114,10 @@ class _Actions:
         self.rows = self._specs()
 
     def _specs(self) -> list[Any] | None:
-        """Return the spec of each row; None for a single row, or for an environment of any batch size."""
+        """Return the spec of each row.
+
+        Returns None for a single row, or for an environment of any batch size.
+        """
         spec = self.env.full_action_spec
         if spec.shape != self.size or not self.size:
             return None
@@ -128,7 +131,7 @@ class _Actions:
             totals: total number of actions of each row.
         """
         if not self.ahead:
-            self.rows = self._specs()  # masks of actions may have changed
+            self.rows = self._specs()  # the action masks in the specs may have changed
         if self.rows is None:
             spec = self.env.full_action_spec
             if spec.shape != self.size:

@@ -1,4 +1,4 @@
-"""RandomTruncationTransform: truncate episodes at random lengths, so that rows do not end at the same step."""
+"""RandomTruncationTransform: truncate episodes at random lengths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class RandomTruncationTransform(PlannedTransform):
-    """Truncates episodes after a random number of steps, drawn for each row.
+    """Truncate episodes after a random number of steps, drawn for each row.
 
     If all rows of a batch start together and have episodes of the same length, each batch of data covers the same phase
     of the episodes. To prevent this, the length of the first episode of a row is drawn from 1 to ``max_horizon``. With
@@ -69,7 +69,7 @@ class RandomTruncationTransform(PlannedTransform):
         first_episode_prob = prob if first_episode_prob is None else first_episode_prob
         for name, value in (("prob", prob), ("first_episode_prob", first_episode_prob)):
             if not 0.0 <= value <= 1.0:
-                raise SpecError(f"RandomTruncationTransform: {name} is from 0 to 1, found {value!r}.")
+                raise SpecError(f"RandomTruncationTransform: {name} must be from 0 to 1, found {value!r}.")
         if not 1 <= min_horizon <= max_horizon:
             raise SpecError(
                 "RandomTruncationTransform: expected 1 <= min_horizon <= max_horizon, found "
@@ -153,7 +153,7 @@ class RandomTruncationTransform(PlannedTransform):
             horizon = td.get(horizon_key, None)
             if horizon is None:
                 raise StateError(
-                    f"RandomTruncationTransform: there is no {horizon_key!r} in the data given to step. Step what "
+                    f"RandomTruncationTransform: the argument of step has no {horizon_key!r}. Step what "
                     "reset, step_mdp or step_and_maybe_reset returned, with an action added to it. Found "
                     f"{sorted(map(str, td.keys()))}."
                 )

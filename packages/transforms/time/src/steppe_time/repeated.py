@@ -1,4 +1,4 @@
-"""Repeated: takes several steps with the same actions in one step."""
+"""Repeated: take several steps with the same actions in one step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Repeated(BoundWriter):
         taken = 1
         try:
             if self._alike and at is None:
-                # All rows take part until the first of them ends, so no row needs a check of its own.
+                # All rows are stepped until the first one ends, so rows need not be checked separately.
                 while not ended and taken < self._most:
                     self._advance()
                     ended = self._step(actions, None)
@@ -76,7 +76,7 @@ class Repeated(BoundWriter):
             root[...] = following
 
     def _step_some(self, actions: Any, at: Sequence[int] | None, ended: Ended, taken: int) -> Ended:
-        """Take the remaining steps, each in the rows whose episode goes on."""
+        """Take the remaining steps, each in the rows whose episode continues."""
         rows = self._rows if at is None else at
         ended = list(ended)
         over = {row for row, _, _ in ended}
@@ -100,9 +100,9 @@ class Repeated(BoundWriter):
 
 
 def _of_places(actions: Any, places: list[int], n: int) -> Any:
-    """Return the library actions at some positions, of those of ``n`` rows."""
+    """Return the library actions of some of ``n`` rows."""
     if hasattr(actions, "shape"):
         return actions[places]
     if len(actions) != n:
-        return actions  # not a list by row: the writer takes whole batches only, and raises its own error
+        return actions  # the writer takes whole batches only, and raises its own error
     return [actions[place] for place in places]

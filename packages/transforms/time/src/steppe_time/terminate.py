@@ -17,7 +17,7 @@ __all__ = ["TerminateTransform"]
 
 
 class TerminateTransform(PlannedTransform):
-    """Terminates an episode if a condition holds after a step.
+    """Terminate an episode if a condition holds after a step.
 
     ``terminated`` and ``done`` become True at each level that has them; ``truncated`` and resets stay unchanged.
 
@@ -27,14 +27,16 @@ class TerminateTransform(PlannedTransform):
         write_done: set ``done`` too. Otherwise the environment is not reset.
 
     Raises:
-        SpecError: ``stop`` is no function, or, at a step, returns a tensor of another shape.
+        SpecError: ``stop`` is not a function, or returns a tensor of another shape at a step.
     """
 
     writes_done = True
 
     def __init__(self, stop: Callable[[TensorDictBase], Any], *, write_done: bool = True) -> None:
         if not callable(stop):
-            raise SpecError(f"TerminateTransform: stop is a function of a TensorDict, found {type(stop).__name__}.")
+            raise SpecError(
+                f"TerminateTransform: stop must be a function of a TensorDict, found {type(stop).__name__}."
+            )
         super().__init__()
         self.stop = stop
         self.write_done = write_done
@@ -52,7 +54,7 @@ class TerminateTransform(PlannedTransform):
             return following
 
         def bind(root: Any, following: Any) -> Any:
-            # Rows of a batch, or the one row of an environment without a batch.
+            # An environment without a batch size has one row.
             batch = self.container.batch_size
             columns = {key: array if batch else array[0, ...] for key, array in following.before.items()}
             build = TensorDictBuilder(union(specs.observation, specs.reward, specs.done), batch, device=specs.device)

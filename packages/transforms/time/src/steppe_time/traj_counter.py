@@ -18,7 +18,9 @@ _MANY = torch.iinfo(torch.int64).max
 
 
 class TrajCounter(PlannedTransform):
-    """Numbers the episodes of all environments with a clone of this transform, in other processes too.
+    """Number the episodes of all environments that have a clone of this transform.
+
+    The environments may be in other processes.
 
     It adds ``traj_count``, int64 of the shape of ``done`` (``[*B, 1]``): 0 in the first episode, and one more in each
     episode that starts later, in any row. The number is an observation and a state, because a step reads it from the
@@ -53,7 +55,7 @@ class TrajCounter(PlannedTransform):
             if group.prefix == level:
                 return group
         raise SpecError(
-            f"TrajCounter: {self.out_keys[0]!r} is beside no done entry. Episodes of the environment end at "
+            f"TrajCounter: there is no done entry beside {self.out_keys[0]!r}. Episodes of the environment end at "
             f"{[group.key('done') for group in specs.groups]}: choose an out_key beside one of these."
         )
 
@@ -72,7 +74,7 @@ class TrajCounter(PlannedTransform):
             count = td.get(key, None)
             if count is None:
                 raise StateError(
-                    f"TrajCounter: there is no {key!r} in the data given to step. Step what reset, step_mdp or "
+                    f"TrajCounter: the argument of step has no {key!r}. Step what reset, step_mdp or "
                     f"step_and_maybe_reset returned, with an action added to it. Found {sorted(map(str, td.keys()))}."
                 )
             return following.set(key, count)

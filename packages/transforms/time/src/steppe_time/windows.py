@@ -25,7 +25,7 @@ def time_dim_of(data: TensorDictBase, owner: str) -> int:
 
 
 def episode_windows(done: torch.Tensor, n: int, *, future: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the steps in the window of each step.
+    """Return the indices of the steps in the window of each step.
 
     Args:
         done: ``[*B, T]`` bool, whether a step is the last of its episode.
@@ -33,12 +33,12 @@ def episode_windows(done: torch.Tensor, n: int, *, future: bool = False) -> tupl
         future: the window starts at the step instead of ending there.
 
     Returns:
-        The steps ``[*B, T, n]`` int64, and a bool mask of those outside the episode, which are replaced by its first
-        (or last) step.
+        The indices ``[*B, T, n]`` int64, and a bool mask of the steps outside the episode, which are replaced by its
+        first (or last) step.
     """
     steps = torch.arange(done.shape[-1], device=done.device).expand(done.shape)
     if future:
-        # The next end at or after each step, or the last step of the data.
+        # Index of the end of each step's episode, or of the last step of the data.
         ends = torch.where(done, steps, done.shape[-1] - 1)
         edge = ends.flip(-1).cummin(-1).values.flip(-1)
         steps_in_window = steps.unsqueeze(-1) + torch.arange(n, device=done.device)

@@ -1,4 +1,4 @@
-"""Transforms of images, in torch."""
+"""Transforms of images for steppe, written with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crop and CenterCrop: a part of an image."""
+"""Crop and CenterCrop: cut a rectangle out of images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["CenterCrop", "Crop"]
 
 
 def _kernel(source: Any, target: Any, top: int, left: int) -> Any:
-    """Copy a part of images ``[n, *, H, W]``; zeros where it is outside of them."""
+    """Return a function that copies a rectangle of images ``[n, *, H, W]``.
+
+    Pixels outside the image become 0.
+    """
     (height, width), (rows, columns) = source.shape[-2:], target.shape[-2:]
     above, below = max(top, 0), max(min(top + rows, height), 0)
     before, behind = max(left, 0), max(min(left + columns, width), 0)
@@ -33,19 +36,19 @@ def _kernel(source: Any, target: Any, top: int, left: int) -> Any:
 
 
 def _part(image: torch.Tensor, top: int, left: int, rows: int, columns: int) -> torch.Tensor:
-    """A part of images ``[*, H, W]``; zeros where it is outside of them."""
+    """Return a rectangle of images ``[*, H, W]``; pixels outside the image become 0."""
     height, width = image.shape[-2:]
     inside = image[..., max(top, 0) : max(top + rows, 0), max(left, 0) : max(left + columns, 0)]
     if top >= 0 and left >= 0 and top + rows <= height and left + columns <= width:
         return inside
-    # A part that is outside altogether has nothing inside, which is then as many zeros as it lacks.
+    # If the rectangle is completely outside, ``inside`` is empty and padding must not exceed the rectangle's size.
     above = min(max(-top, 0), rows - inside.shape[-2])
     before = min(max(-left, 0), columns - inside.shape[-1])
     return pad(inside, (before, columns - inside.shape[-1] - before, above, rows - inside.shape[-2] - above))
 
 
 class _Cropped(ImageTransform):
-    """Images ``[*, H, W]`` become ``[*, w, h]``."""
+    """Base class of crops: images ``[*, H, W]`` become ``[*, w, h]``."""
 
     def __init__(self, w: int, h: int | None, in_keys: Any, out_keys: Any) -> None:
         super().__init__(in_keys, out_keys)
@@ -56,31 +59,30 @@ class _Cropped(ImageTransform):
 
 
 class Crop(_Cropped):
-    """Crops images at a fixed position.
+    """Crop images at a fixed position.
 
-    ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, the first number is that of the rows. What is outside of the
-    image is 0.
+    ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, ``w`` is the number of rows. Pixels outside the image are 0.
 
     Args:
         w: rows of the result.
-        h: columns of the result; by default ``w``.
-        top: the first row of the image that is in the result.
-        left: the first column.
-        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
-        out_keys: where the results go, one for each; by default in place of the images.
+        h: columns of the result. Default: ``w``.
+        top: first row of the image to keep.
+        left: first column of the image to keep.
+        in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
 
     Raises:
-        SpecError: a size is no whole number or below 1, a place is no whole number, or an image has fewer than two
-            dimensions, or its channels at the end (``[*, H, W, 3]``).
+        SpecError: a size is not a whole number >= 1, ``top`` or ``left`` is not a whole number, or an image has fewer
+            than two dimensions or has its channels last (``[*, H, W, 3]``).
     """
 
     def __init__(
         self, w: int, h: int | None = None, top: int = 0, left: int = 0, in_keys: Any = None, out_keys: Any = None
     ) -> None:
         super().__init__(w, h, in_keys, out_keys)
-        for name, place in (("top", top), ("left", left)):
-            if isinstance(place, bool) or not isinstance(place, int):
-                raise SpecError(f"Crop: {name} is a whole number of pixels, found {place!r}.")
+        for name, offset in (("top", top), ("left", left)):
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise SpecError(f"Crop: {name} must be a whole number of pixels, found {offset!r}.")
         self.top, self.left = top, left
 
     def settings(self) -> tuple[Any, ...]:
@@ -98,20 +100,20 @@ class Crop(_Cropped):
 
 
 class CenterCrop(_Cropped):
-    """Cuts the middle out of images.
+    """Crop images to their middle.
 
-    ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, the first number is that of the rows. Where the image is
-    smaller, it is surrounded by zeros.
+    ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, ``w`` is the number of rows. If the image is smaller, it is
+    surrounded by zeros.
 
     Args:
         w: rows of the result.
-        h: columns of the result; by default ``w``.
-        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
-        out_keys: where the results go, one for each; by default in place of the images.
+        h: columns of the result. Default: ``w``.
+        in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
 
     Raises:
-        SpecError: a size is no whole number or below 1, or an image has fewer than two dimensions, or its
-            channels at the end (``[*, H, W, 3]``).
+        SpecError: a size is not a whole number >= 1, or an image has fewer than two dimensions or has its channels last
+            (``[*, H, W, 3]``).
     """
 
     def __init__(self, w: int, h: int | None = None, in_keys: Any = None, out_keys: Any = None) -> None:
@@ -131,6 +133,9 @@ class CenterCrop(_Cropped):
 
 
 def _middle(size: int, part: int) -> int:
-    """Return where the middle part begins; negative if it is larger than the image."""
-    # Of an odd rest the same pixel as torchvision's center_crop, whose numbers people know.
+    """Return the first row or column of the middle.
+
+    It is negative if the crop is larger than the image.
+    """
+    # If the difference is odd, choose the same pixel as torchvision's center_crop, so that results agree.
     return round((size - part) / 2) if size >= part else -((part - size) // 2)

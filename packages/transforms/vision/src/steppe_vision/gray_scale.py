@@ -1,4 +1,4 @@
-"""GrayScale: the brightness of colours."""
+"""GrayScale: convert colour images to their brightness."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from steppe_vision.image import ImageTransform
 
 __all__ = ["GrayScale"]
 
-#: Of red, green and blue (ITU-R 601).
+#: Weights of red, green and blue (ITU-R 601).
 _WEIGHTS = (0.2989, 0.587, 0.114)
 
 
 class GrayScale(ImageTransform):
-    """Turns images of red, green and blue into images of one channel, their brightness.
+    """Convert colour images to one channel, their brightness.
 
     ``[*, 3, H, W]`` becomes ``[*, 1, H, W]`` of the same dtype: 0.2989 red + 0.587 green + 0.114 blue, rounded down for
-    integers. Images of one channel stay as they are.
+    integers. Images with one channel stay unchanged.
 
     Args:
-        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
-        out_keys: where the results go, one for each; by default in place of the images.
+        in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
 
     Raises:
-        SpecError: an image has neither 3 channels nor 1, or its channels at the end.
+        SpecError: an image has neither 3 channels nor 1, or has its channels last.
     """
 
     def settings(self) -> tuple[Any, ...]:
@@ -44,7 +44,7 @@ class GrayScale(ImageTransform):
             raise SpecError(
                 f"GrayScale takes images [*, 3, H, W] or [*, 1, H, W], found the shape {tuple(value.shape)}."
             )
-        # Integers are multiplied as floats.
+        # torch promotes the product of integers and these weights to floats.
         return _gray(*value.unbind(-3)).to(value.dtype).unsqueeze(-3)
 
     def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:

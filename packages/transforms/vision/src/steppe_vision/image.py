@@ -1,4 +1,4 @@
-"""ImageTransform: the base class of transforms of images, with their keys and specs."""
+"""ImageTransform: the base class of transforms of images."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ __all__ = ["ImageTransform", "channels_last", "size_of"]
 
 
 class ImageTransform(ObservationTransform):
-    """Base of transforms of single images, without memory.
+    """Base class of transforms of single images, without state.
 
-    A subclass writes ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions, and ``settings``
-    (without which the environments of a batch do not share a call). An
-    element of the result must not become smaller where an element of the image becomes larger: then the bounds of the
-    result are the results of the bounds. One that is not so writes ``bounds``.
+    A subclass implements ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions. If it also
+    overrides ``settings``, the environments of a batch share one call.
+
+    The bounds of the result are computed by applying the transform to the bounds of the image. If the transform is not
+    monotonic (a larger pixel can give a smaller result), override ``bounds``.
 
     Args:
-        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
-        out_keys: where the results go, one for each; by default in place of the images.
+        in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
 
     Raises:
-        SpecError: there are no ``in_keys``, and the environment has no ``"pixels"``; or one of ``in_keys`` is no
-            observation of tensors.
+        SpecError: no ``in_keys`` were passed and the environment has no ``"pixels"``, or one of ``in_keys`` is not an
+            observation with a dtype.
     """
 
     keeps_nothing = True
@@ -39,11 +40,17 @@ class ImageTransform(ObservationTransform):
         super().__init__(in_keys, out_keys)
 
     def settings(self) -> tuple[Any, ...]:
-        """All that the result depends on beside the image."""
+        """Return the settings that determine the result.
+
+        Environments of a batch with equal settings share one call.
+        """
         return ()
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the bounds of the result for an image with bounds ``low`` and ``high``; None for no bounds."""
+        """Return the bounds of the result; None for no bounds.
+
+        ``low`` and ``high`` are the bounds of the image.
+        """
         return self._apply_transform(low), self._apply_transform(high)
 
     def shared_key(self) -> Any:
@@ -62,13 +69,13 @@ class ImageTransform(ObservationTransform):
         return observation_spec
 
     def _leaf(self, key: Any, leaf: Spec) -> Spec:
-        """The spec of the result."""
+        """Return the spec of the result."""
         if not isinstance(leaf, Bounded) and (leaf.dtype is None or isinstance(leaf, Composite)):
-            raise SpecError(f"{self._name}: {key!r} is no image: it has the spec {leaf}.")
+            raise SpecError(f"{self._name}: {key!r} is not an image; its spec is {leaf}.")
         try:
             if isinstance(leaf, Bounded):
                 bounds = self.bounds(leaf.space.low, leaf.space.high)
-                # Infinite bounds leave NaN where something is summed up.
+                # Sums of infinite bounds may be NaN; then the result has no bounds.
                 if bounds is not None and not any(bool(bound.isnan().any()) for bound in bounds):
                     low, high = bounds
                     return Bounded(low, high, low.shape, leaf.device, low.dtype)
@@ -82,7 +89,7 @@ class ImageTransform(ObservationTransform):
         return type(self).__name__
 
     def _check(self, image: torch.Tensor, *, layout: str = "C, H, W") -> None:
-        """Raise where there are too few dimensions for an image, or the channels are on the other side."""
+        """Raise an error if an image has too few dimensions, or its channels last."""
         if image.ndim < len(layout.split(",")):
             raise SpecError(f"{self._name} takes images [*, {layout}], found the shape {tuple(image.shape)}.")
         if image.ndim > 2 and layout != "H, W, C" and channels_last(image.shape):
@@ -93,25 +100,26 @@ class ImageTransform(ObservationTransform):
 
 
 def channels_last(shape: Sequence[int]) -> bool:
-    """Whether an image of this shape has its channels at the end: it would be 1, 3 or 4 pixels wide otherwise.
+    """Whether an image of this shape has its channels last.
 
-    Shapes that may be either are none: ``[3, 3, 3]``, square ones such as ``[64, 1, 1]``.
+    True if the image would otherwise be 1, 3 or 4 pixels wide. False for ambiguous shapes, such as ``[3, 3, 3]`` and
+    ``[64, 1, 1]``.
     """
     first, middle, last = shape[-3:]
     return last in (1, 3, 4) and first not in (1, 3, last) and middle != last
 
 
 def size_of(owner: str, **sizes: Any) -> list[int]:
-    """Sizes as whole numbers.
+    """Return sizes as integers.
 
     Args:
-        owner: the class whose arguments they are.
-        **sizes: numbers of pixels by name.
+        owner: name of the class, for the error.
+        **sizes: number of pixels of each argument.
 
     Raises:
-        SpecError: one is no whole number, or below 1.
+        SpecError: a size is not a whole number >= 1.
     """
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, (int, float)) or size != int(size) or size < 1:
-            raise SpecError(f"{owner}: {name} is a number of pixels, 1 or more, found {size!r}.")
+            raise SpecError(f"{owner}: {name} must be a number of pixels >= 1, found {size!r}.")
     return [int(size) for size in sizes.values()]

@@ -1,4 +1,4 @@
-"""Resize: images of another size."""
+"""Resize: change the size of images."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from steppe_vision.image import ImageTransform, size_of
 
 __all__ = ["Resize"]
 
-#: Modes of torch's interpolate for images, and whether each can average what falls together.
+#: Modes of torch.nn.functional.interpolate for images, and whether each supports ``antialias``.
 _MODES = {"nearest": False, "nearest-exact": False, "bilinear": True, "bicubic": True, "area": False}
 
 
 class Resize(ImageTransform):
-    """Changes the size of images.
+    """Change the size of images.
 
-    ``[*, C, H, W]`` becomes ``[*, C, w, h]`` of the same dtype: as in TorchRL, the first number is that of the rows.
-    Integers are rounded to the nearest. Bicubic results may be outside of the bounds that the image has, and have none.
+    ``[*, C, H, W]`` becomes ``[*, C, w, h]`` of the same dtype: as in TorchRL, ``w`` is the number of rows. Integers
+    are rounded to the nearest. Bicubic results have no bounds, because they may exceed those of the image.
 
     Args:
         w: rows of the result, or both sizes as a tuple or list.
-        h: columns of the result; by default ``w``.
-        interpolation: ``"bilinear"``, ``"bicubic"``, ``"nearest"``, ``"nearest-exact"`` or ``"area"`` (the mean of what
-            falls into a pixel), or a member of torchvision's ``InterpolationMode``.
-        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
-        out_keys: where the results go, one for each; by default in place of the images.
-        antialias: average over all pixels that fall together where an image becomes smaller, as PIL and torchvision
-            do. Without it two by two (bilinear), or four by four (bicubic), are looked at, as OpenCV does it: several
-            times faster. Other modes do not ask.
+        h: columns of the result. Default: ``w``.
+        interpolation: ``"bilinear"``, ``"bicubic"``, ``"nearest"``, ``"nearest-exact"`` or ``"area"`` (the mean of the
+            area of each new pixel), or a member of torchvision's ``InterpolationMode``.
+        in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        antialias: when an image becomes smaller, average over all pixels that a new pixel covers, as PIL and
+            torchvision do. False reads 2x2 pixels (bilinear) or 4x4 pixels (bicubic), as OpenCV does, which is several
+            times faster. No effect in other modes.
 
     Raises:
-        SpecError: a size is no whole number or below 1, the interpolation is unknown, or an image has fewer than three
-            dimensions, or its channels at the end (``[*, H, W, 3]``).
+        SpecError: a size is not a whole number >= 1, the interpolation is unknown, or an image has fewer than three
+            dimensions or has its channels last (``[*, H, W, 3]``).
     """
 
-    by_blocks = False  # the weights of a size are worked out at each call, by torch
+    # torch computes the interpolation weights in each call, so a few large calls are faster than many small ones.
+    by_blocks = False
 
     def __init__(
         self,
@@ -55,13 +56,13 @@ class Resize(ImageTransform):
         super().__init__(in_keys, out_keys)
         if isinstance(w, (list, tuple)):
             if len(w) != 2 or h is not None:
-                raise SpecError(f"Resize: w is one number, or both sizes as a pair without h, found w={w!r}, h={h!r}.")
+                raise SpecError(f"Resize: pass w and h, or w=(rows, columns) without h; found w={w!r}, h={h!r}.")
             w, h = w
         self.w, self.h = size_of("Resize", w=w, h=w if h is None else h)
-        # A member of an enumeration of torchvision says its name as its value.
+        # The members of torchvision's InterpolationMode have the name of the mode as their value.
         self.interpolation = str(getattr(interpolation, "value", interpolation))
         if self.interpolation not in _MODES:
-            raise SpecError(f"Resize: interpolation is one of {list(_MODES)}, found {interpolation!r}.")
+            raise SpecError(f"Resize: interpolation must be one of {list(_MODES)}, found {interpolation!r}.")
         self.antialias = bool(antialias)
 
     def settings(self) -> tuple[Any, ...]:
@@ -81,25 +82,25 @@ class Resize(ImageTransform):
         images, out = (torch.from_numpy(rows).reshape(-1, *rows.shape[-3:]) for rows in (source, target))
         resized, dtype = self._resized, images.dtype
         if images.data_ptr() != source.ctypes.data or out.data_ptr() != target.ctypes.data:
-            return None  # their dimensions are not joined without a copy
+            return None  # reshape made a copy, so writes to ``out`` would be lost
         return lambda: out.copy_(resized(images, dtype))
 
     def _resized(self, images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Images ``[n, C, H, W]`` of this dtype in their new size."""
+        """Return images ``[n, C, H, W]`` in the new size, in this dtype."""
         mode, rounds = self.interpolation, not dtype.is_floating_point
         if rounds:
             images = images.float()
         images = interpolate(images, (self.w, self.h), mode=mode, antialias=self.antialias and _MODES[mode])
         if rounds:
             if mode == "bicubic":
-                least = torch.iinfo(dtype)
-                images = images.clamp(least.min, least.max)
+                limits = torch.iinfo(dtype)
+                images = images.clamp(limits.min, limits.max)
             images = images.round().to(dtype)
         return images
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
         same = tuple(low.shape[-2:]) == (self.w, self.h)
-        # Bicubic weights may be negative: what lies between two bounds may overshoot both.
+        # Bicubic weights may be negative, so a result can exceed the bounds of the image.
         return None if self.interpolation == "bicubic" and not same else super().bounds(low, high)
 
     def _repr_keys(self) -> Any:

@@ -1,4 +1,4 @@
-"""ToTensorImage: images as torch's layers take them."""
+"""ToTensorImage: convert images to the layout and range of torch's layers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["ToTensorImage"]
 
 
 class ToTensorImage(ImageTransform):
-    """Puts the channels of images first, and scales 0..255 to 0..1.
+    """Move the channels of images first, and scale 0..255 to 0..1.
 
-    ``[*, H, W, C]`` becomes ``[*, C, H, W]``, floats. With ``dtype=torch.uint8`` values stay 0..255: nothing is scaled
-    where the result is of integers, which hold nothing between 0 and 1.
+    ``[*, H, W, C]`` becomes ``[*, C, H, W]``, floats. If ``dtype`` is an integer dtype such as ``torch.uint8``, values
+    are not scaled, because integers cannot represent fractions.
 
     Args:
-        from_int: divide by 255. None, the default, does so for integers that become floats.
+        from_int: divide by 255. Default: only if integers become floats.
         unsqueeze: add a dimension of size 1 in front of the channels: ``[*, 1, C, H, W]``.
-        dtype: of the result; torch's default dtype by default.
-        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
-        out_keys: where the results go, one for each; by default in place of the images.
-        shape_tolerant: leave the dimensions as they are where the last one is not 3.
+        dtype: dtype of the result. Default: torch's default dtype.
+        in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        shape_tolerant: if the last dimension is not 3, keep the order of the dimensions.
 
     Raises:
-        SpecError: an image has fewer than three dimensions, or its channels first; ``from_int=True`` with a dtype of
-            integers; or images of floats from 0 to 1 would become integers.
+        SpecError: an image has fewer than three dimensions or has its channels first, ``from_int`` is True with an
+            integer dtype, or floats from 0 to 1 would become integers.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class ToTensorImage(ImageTransform):
         self.shape_tolerant = shape_tolerant
         if from_int and not self.dtype.is_floating_point:
             raise SpecError(
-                f"ToTensorImage(from_int=True, dtype={self.dtype}): divided by 255, integers are 0 or 1. Leave "
-                "from_int out, which keeps 0..255, or give a dtype of floats."
+                f"ToTensorImage(from_int=True, dtype={self.dtype}): after the division by 255, integers can only be 0 "
+                "or 1. Leave from_int out to keep 0..255, or pass a floating-point dtype."
             )
 
     def settings(self) -> tuple[Any, ...]:
@@ -64,12 +64,12 @@ class ToTensorImage(ImageTransform):
         if not self.shape_tolerant or value.shape[-1] == 3:
             if value.shape[-3] in (1, 3) and min(value.shape[-2:]) > 4:
                 raise SpecError(
-                    f"ToTensorImage takes images [*, H, W, C], found the shape {tuple(value.shape)}. Channels come "
-                    "first already: leave it out, or keep the dimensions with shape_tolerant=True."
+                    f"ToTensorImage takes images [*, H, W, C], found the shape {tuple(value.shape)}, whose channels "
+                    "are first already. Remove this transform, or pass shape_tolerant=True."
                 )
             value = value.movedim(-1, -3)
         if self._divides(value.is_floating_point()):
-            # Into the order of the result at once, which divides and copies faster from then on.
+            # The cast also makes the result contiguous, so the division and later copies are faster.
             if not value.is_floating_point():
                 floats = torch.get_default_dtype()
                 value = value.to(floats, memory_format=torch.contiguous_format).div_(255)
@@ -78,28 +78,28 @@ class ToTensorImage(ImageTransform):
         value = value.to(self.dtype)
         return value.unsqueeze(-4) if self.unsqueeze else value
 
-    def _divides(self, of_floats: bool) -> bool:
-        """Whether images, of floats or of integers, are divided by 255."""
-        return not of_floats and self.dtype.is_floating_point if self.from_int is None else self.from_int
+    def _divides(self, is_float: bool) -> bool:
+        """Whether images of a floating-point or integer dtype are divided by 255."""
+        return not is_float and self.dtype.is_floating_point if self.from_int is None else self.from_int
 
     def _leaf(self, key: Any, leaf: Spec) -> Spec:
-        of_floats = leaf.dtype is not None and leaf.dtype.is_floating_point
-        cuts = of_floats and not self.dtype.is_floating_point and isinstance(leaf, Bounded)
-        if cuts and bool((leaf.space.high <= 1).all()):
+        is_float = leaf.dtype is not None and leaf.dtype.is_floating_point
+        truncates = is_float and not self.dtype.is_floating_point and isinstance(leaf, Bounded)
+        if truncates and bool((leaf.space.high <= 1).all()):
             raise SpecError(
-                f"ToTensorImage(dtype={self.dtype}): {key!r} is of floats up to 1, which integers do not hold. Leave "
-                "dtype out."
+                f"ToTensorImage(dtype={self.dtype}): {key!r} has floats up to 1, which integers cannot represent. "
+                "Leave dtype out."
             )
         return super()._leaf(key, leaf)
 
     def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
-        whole = source.dtype.kind in "iub"
-        if not whole or self.from_int is False or source.ndim < 4 or self.dtype is not torch.get_default_dtype():
+        is_int = source.dtype.kind in "iub"
+        if not is_int or self.from_int is False or source.ndim < 4 or self.dtype is not torch.get_default_dtype():
             return None
         if not self.shape_tolerant or source.shape[-1] == 3:
             source = np.moveaxis(source, -1, -3)
         if self.unsqueeze:
             target = target.squeeze(-4)
-        # In one pass, where torch copies into the other order and then divides.
+        # numpy divides and reorders in one pass; torch needs two.
         dtype = target.dtype
         return partial(np.divide, source, dtype.type(255), out=target, dtype=dtype, casting="unsafe")

@@ -13,7 +13,9 @@ __all__ = ["Logger", "import_library", "plain", "plain_config"]
 
 
 class Logger(ABC):
-    """Base class of loggers. Recorders and training loops accept any object with these methods.
+    """Base class of loggers.
+
+    Recorders and training loops accept any object with these methods.
 
     Args:
         exp_name: name of the experiment.

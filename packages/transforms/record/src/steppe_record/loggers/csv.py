@@ -17,7 +17,7 @@ _FORMATS = ("pt", "memmap", "mp4", "gif")
 
 
 class CSVLogger(Logger):
-    """Writes text files and videos below ``log_dir/exp_name``::
+    """Write text files and videos below ``log_dir/exp_name``::
 
         scalars/NAME.csv               a line "step,value" for each call
         histograms/NAME_STEP.csv       a line "from,to,count" for each bin

@@ -16,7 +16,7 @@ _ALLOW = "MLFLOW_ALLOW_FILE_STORE"
 
 
 class MLFlowLogger(Logger):
-    """Logs to a run of MLflow. Videos and histograms are artifacts of the run.
+    """Log to a run of MLflow. Videos and histograms are artifacts of the run.
 
     Args:
         exp_name: name of the experiment, which is created if it does not exist. Each logger starts a run in it.
@@ -66,7 +66,10 @@ class MLFlowLogger(Logger):
         self._client.log_metric(self._run, name, float(value), step=self._step(name, step))
 
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
-        """Log a video, as the artifact ``videos/NAME_STEP.mp4``; see :meth:`Logger.log_video`."""
+        """Log a video as the artifact ``videos/NAME_STEP.mp4``.
+
+        See :meth:`Logger.log_video`.
+        """
         import tempfile
 
         from ..video import write_video

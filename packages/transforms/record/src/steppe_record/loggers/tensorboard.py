@@ -11,7 +11,7 @@ __all__ = ["TensorboardLogger"]
 
 
 class TensorboardLogger(Logger):
-    """Writes TensorBoard's event files below ``log_dir/exp_name``.
+    """Write TensorBoard's event files below ``log_dir/exp_name``.
 
     Videos are GIFs in these files.
 

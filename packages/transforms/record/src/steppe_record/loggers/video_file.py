@@ -14,7 +14,7 @@ __all__ = ["VideoFileLogger"]
 
 
 class VideoFileLogger(Logger):
-    """Writes all logged videos into one file, in sequence; it logs nothing else.
+    """Write all logged videos into one file, in sequence; it logs nothing else.
 
     The file gets its name at ``close``. Frames are not kept in memory.
 

@@ -15,7 +15,7 @@ __all__ = ["WandbLogger"]
 
 
 class WandbLogger(Logger):
-    """Logs to a run of Weights & Biases.
+    """Log to a run of Weights & Biases.
 
     Args:
         exp_name: name of the run.

@@ -1,4 +1,4 @@
-"""Encoders of frames as H.264 and GIF, with PyAV, which contains FFmpeg's libraries."""
+"""Encoders of frames as H.264 and GIF, with PyAV (FFmpeg's libraries)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Encoder:
 
 
 class Mp4Encoder(Encoder):
-    """Encodes H.264 in an mp4.
+    """Encode H.264 in an mp4.
 
     Colours have half the resolution (``yuv420p``), which all players support.
     """
@@ -92,7 +92,7 @@ class Mp4Encoder(Encoder):
 
 
 class GifEncoder(Encoder):
-    """Encodes a GIF that repeats, with the best 256 colours of each frame."""
+    """Encode a GIF that repeats, with the best 256 colours of each frame."""
 
     container = "gif"
     codec = "gif"

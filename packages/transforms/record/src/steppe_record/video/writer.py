@@ -23,7 +23,7 @@ _ENCODERS: dict[str, type[Encoder]] = {".mp4": Mp4Encoder, ".gif": GifEncoder}
 
 
 class VideoWriter:
-    """Writes frames to a video file, ``.mp4`` or ``.gif``.
+    """Write frames to a video file, ``.mp4`` or ``.gif``.
 
     The file gets its name when the writer is closed, so a process that dies leaves no broken video. The writer is a
     context manager; after an error in its block, no file is left.
@@ -92,7 +92,7 @@ class VideoWriter:
             return
         if not self.frames:
             self.discard()
-            raise StateError(f"{str(self._target.file)!r} was not written: there is no frame.")
+            raise StateError(f"{str(self._target.file)!r} was not written, because no frame was added.")
         self._open = False
         try:
             self._encoder.close()
