@@ -53,10 +53,12 @@ from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.module import Module
 from steppe.envs.next_root import StepPlan, step_mdp, write_begun
 from steppe.envs.passed_through import written_by_policy
+from steppe.envs.rollout.code_path import rows_problem
 from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
+from steppe.envs.rollout.td_frames import TensorDictFrames
 from steppe.envs.seeding import next_seed, system_seed
 from steppe.envs.state import BaseState, Unset, Uses
 from steppe.specs import make_composite_from_td
@@ -91,6 +93,7 @@ __all__ = [
     "RowWriter",
     "Rows",
     "StepPlan",
+    "TensorDictFrames",
     "Unset",
     "Uses",
     "action_rules",
@@ -126,6 +129,7 @@ __all__ = [
     "refuse_seed",
     "row_steps_of",
     "rows_ended",
+    "rows_problem",
     "set_exploration_type",
     "stack_frames",
     "step_mask",

@@ -1,38 +1,43 @@
-"""Stack the steps of a rollout to one TensorDict with a time dimension."""
+"""Stack the data of steps along a time dimension: whole TensorDicts, or one entry."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, TensorDictBase, lazy_stack
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_leaf_nontensor,
+    is_non_tensor,
+    lazy_stack,
+)
 
-from steppe.envs.rollout.copied_frames import Columns
-from steppe.errors import NotSupported
+from steppe.envs.data_types import Key
+from steppe.errors import NotSupported, PolicyError
 from steppe.storage import build_td, entries, large_tensor
 
-__all__ = ["stack_frames"]
+__all__ = ["padding_like", "stack_column", "stack_frames"]
 
-_NONE: Columns = {}
 # Of one environment, and of a batch.
 _TEXT = (NonTensorData, NonTensorStack)
 
 
-def stack_frames(
-    frames: list[TensorDictBase], dim: int, *, contiguous: bool | None = False, known: Columns | None = None
-) -> TensorDictBase:
+def stack_frames(frames: list[TensorDictBase], dim: int, *, contiguous: bool | None = False) -> TensorDictBase:
     """Stack steps along a new time dimension.
 
     Args:
         frames: data of single steps.
         dim: position of the time dimension: behind the batch.
         contiguous: True stacks or raises; False returns a lazy stack if shapes or keys differ.
-        known: entries that are stacked already, by their path.
 
     Raises:
         NotSupported: ``contiguous`` is True, and the frames cannot be stacked; the text names an entry.
     """
-    stacked = _stack_plain(frames, dim, known or {})
+    stacked = _stack_plain(frames, dim)
     if stacked is not None:
         return stacked
     try:
@@ -49,9 +54,7 @@ def stack_frames(
     return lazy
 
 
-def _stack_plain(
-    frames: list[TensorDictBase], dim: int, known: Columns = _NONE, above: tuple[str, ...] = ()
-) -> TensorDict | None:
+def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
     """Stack TensorDicts with equal keys and shapes leaf by leaf, 4 times faster than ``torch.stack``."""
     first = frames[0]
     if type(first) is not TensorDict:
@@ -67,10 +70,8 @@ def _stack_plain(
     out: dict[str, Any] = {}
     for name in names:
         column: list[Any] = [level[name] for level in levels]
-        head, path = column[0], (*above, name)
-        if path in known:
-            out[name] = known[path]
-        elif isinstance(head, torch.Tensor):
+        head = column[0]
+        if isinstance(head, torch.Tensor):
             try:
                 out[name] = torch.stack(column, dim, out=_room(column, dim))
             except RuntimeError:  # shapes differ
@@ -78,13 +79,39 @@ def _stack_plain(
         elif type(head) in _TEXT:
             out[name] = torch.stack(column, dim)
         else:
-            nested = _stack_plain(column, dim, known, path)
+            nested = _stack_plain(column, dim)
             if nested is None:
                 return None
             out[name] = nested
     batch_size = list(first.batch_size)
     batch_size.insert(dim, len(frames))
     return build_td(out, torch.Size(batch_size), first.device)
+
+
+def stack_column(key: Key, column: list[Any], dim: int, room: torch.Tensor | None = None) -> Any:
+    """Stack one entry of many steps, which a policy has written.
+
+    Args:
+        key: its key, for errors.
+        column: its values.
+        dim: position of the time dimension.
+        room: memory for the result, which is used if it fits; None for new memory.
+
+    Raises:
+        PolicyError: the values have different shapes.
+    """
+    if room is not None and _fits(room, column, dim):
+        return torch.stack(column, dim, out=room)
+    try:
+        return torch.stack(column, dim)
+    except RuntimeError as error:
+        shapes = sorted({tuple(value.shape) for value in column})
+        raise PolicyError(f"The policy wrote {key!r} with different shapes: {shapes}.") from error
+
+
+def _fits(room: torch.Tensor, column: list[torch.Tensor], dim: int) -> bool:
+    shape = torch.Size((*room.shape[:dim], *room.shape[dim + 1 :]))
+    return all(value.shape == shape and value.dtype is room.dtype for value in column)
 
 
 def _room(column: list[torch.Tensor], dim: int) -> torch.Tensor | None:
@@ -94,6 +121,19 @@ def _room(column: list[torch.Tensor], dim: int) -> torch.Tensor | None:
     if room is None or (torch.is_grad_enabled() and any(value.requires_grad for value in column)):
         return None
     return None if any(value.dtype is not head.dtype for value in column) else room
+
+
+def padding_like(data: Any) -> Any:
+    """Return zeros with the entries of ``data``, a tensor or a TensorDict; text and the like are None."""
+    if isinstance(data, torch.Tensor):
+        return torch.zeros_like(data)
+    if is_non_tensor(data):
+        return NonTensorData(None, batch_size=data.batch_size)
+    padding = data.clone().zero_()
+    for key, value in list(padding.items(True, True, is_leaf=is_leaf_nontensor)):
+        if is_non_tensor(value):
+            padding.set_non_tensor(key, None)
+    return padding
 
 
 def _difference(frames: list[TensorDictBase]) -> str:
