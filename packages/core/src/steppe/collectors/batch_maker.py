@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.collectors.acting import Acting
 from steppe.collectors.agent_hook import AgentStepper
@@ -23,6 +23,7 @@ from steppe.envs import (
     rows_problem,
     with_written,
 )
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite, make_composite_from_td
 from steppe.storage import storage_problem
 
@@ -68,7 +69,7 @@ class BatchMaker:
         self.holds_first_step = False
         self._root: TensorDictBase | None = None
         self._frames: RowFrames | TensorDictFrames | None = None
-        self._frames_are_for: tuple[bool, bool, int] | None = None
+        self._frames_are_for: tuple[bool, RandomActions | None, int] | None = None
         self._memory: Mapping[Key, torch.Tensor] = {}
         self._batch: TensorDictBase | None = None
         self._random = False  # whether the batch whose first step was taken is of random actions
@@ -118,11 +119,9 @@ class BatchMaker:
             self._root = None  # as in ``collect``
             root = self._steps_to(1, root, random=False)
             self._root, self._random, self.holds_first_step = root, False, True
-        frames = self._frames
-        assert frames is not None
-        if isinstance(frames, TensorDictFrames) and not frames.are_in_memory:
+        example = self._stored().clone()
+        if self.env.has_dynamic_specs or not _is_plain(example):
             return None
-        example = frames.result(whole=True).clone()
         ids = torch.zeros(example.batch_size, dtype=torch.int64, device=CPU)
         example = self._metadata.yielded(example, ids, self.steps, self._acting.version, self._infos())
         spec = make_composite_from_td(example, unsqueeze_null_shapes=False)
@@ -172,30 +171,29 @@ class BatchMaker:
             begun: the batch has a first step.
         """
         act = self._acting.in_batch(random)
-        known = act.take if isinstance(act, RandomActions) and act.in_blocks else None
         if not begun:
-            self._use_frames(root, acts=known is None)
+            self._use_frames(root, act)
         frames, stopped = self._frames, self._stopped
         if isinstance(frames, RowFrames):
-            return frames.run(act if known is None else known, root, end, goes_on=True, stopped=stopped)
+            return frames.run(act, root, end, goes_on=True, stopped=stopped)
         assert frames is not None
         following = frames.run(partial(self._step, act, random), root, end, stopped=stopped)
         assert following is not None
         return following
 
-    def _use_frames(self, root: TensorDictBase, *, acts: bool) -> None:
+    def _use_frames(self, root: TensorDictBase, act: Callable[[TensorDictBase], TensorDictBase]) -> None:
         """Keep the steps of a new batch by rows if its data allows that, otherwise as TensorDicts."""
         env = self.env
-        on_rows = self._agent is None and rows_problem(env, root, acts=acts) is None
-        wanted = on_rows, acts, env.specs_version
+        random = act if isinstance(act, RandomActions) and act.in_blocks else None
+        on_rows = self._agent is None and rows_problem(env, root, acts=random is None) is None
+        wanted = on_rows, random, env.specs_version
         if self._frames is None or wanted != self._frames_are_for:
             declared = declared_keys(env, self._acting.policy)
             if on_rows:
-                self._frames = RowFrames(env, self.steps, declared, acts=acts)
+                self._frames = RowFrames(env, self.steps, declared, take=None if random is None else random.take)
             else:
-                in_memory = not env.has_dynamic_specs
                 self._frames = TensorDictFrames(
-                    env.batch_dims, self.steps, declared, in_memory=in_memory, fixed=True
+                    env.batch_dims, self.steps, declared, copies_large=True, changes_roots=random is None
                 )
             self._frames.keep_in(self._memory)
             self._frames_are_for = wanted
@@ -213,18 +211,41 @@ class BatchMaker:
         frames = self._frames
         assert frames is not None
         steps = self.steps_of_batch = frames.taken
-        stored = frames.result(whole=True)
+        stored = self._stored()
         ids = self.ids.advance(rows_ended(stored.get("next"), self.env.done_groups)[..., :steps])
         if steps < self.steps:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
-        if self._same and not self._memory and (isinstance(frames, RowFrames) or frames.are_in_memory):
+        if self._same and not self._memory and _is_plain(stored):
             frames.forget()
-            self.keep_batches_in(dict(stored.items(include_nested=True, leaves_only=True)))
+            keys: list[Any] = list(stored.keys(include_nested=True, leaves_only=True))
+            self.keep_batches_in({key: stored.get(key) for key in keys})
         batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos())
         if not self._same:
             return batch
         self._batch = batch if self._batch is None else self._batch.update(batch)
         return self._batch
 
+    def _stored(self) -> TensorDictBase:
+        """Return the steps of the batch, without metadata."""
+        frames = self._frames
+        assert frames is not None
+        if isinstance(frames, RowFrames):
+            return frames.result(whole=True)
+        try:
+            return frames.result(whole=True, contiguous=not self.env.has_dynamic_specs)
+        except NotSupported as error:
+            raise SpecError(
+                f"The data of a step differs from that of the first: {error} Policies write the same entries in each "
+                "step; what they read from the step before is there at a reset if a TensorDictPrimer puts it there."
+            ) from error
+
     def _infos(self) -> Any:
         return None if self._agent is None else self._agent.infos
+
+
+def _is_plain(data: TensorDictBase) -> bool:
+    """Whether data consists of tensors in plain TensorDicts."""
+    return type(data) is TensorDict and all(
+        _is_plain(value) if isinstance(value, TensorDictBase) else isinstance(value, torch.Tensor)
+        for value in data.values()
+    )

@@ -102,6 +102,7 @@ COLLECTORS: dict[str, tuple[str, str]] = {
     "PolicyBank": ("steppe-agents", "agents"),
     "Requests": ("steppe-agents", "agents"),
     "Trajectories": ("steppe-agents", "agents"),
+    "WholeTrajectories": ("steppe-agents", "agents"),
 }
 
 LOGGERS: dict[str, tuple[str, str]] = {

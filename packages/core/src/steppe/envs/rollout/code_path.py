@@ -11,6 +11,7 @@ from steppe.envs.rollout.random_actions import draws_in_blocks
 from steppe.envs.rollout.rollout_plan import RolloutPlan, actor, known_actions
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.td_frames import Step, TensorDictFrames
+from steppe.errors import NotSupported
 from steppe.storage import shallow_copy
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def rows_problem(env: EnvBase, start: TensorDictBase, *, acts: bool) -> str | No
         return "each step is checked against the specs (run_type_checks)."
     if acts:
         return "a step takes entries over from the root." if writer.layout.copied_to_next else None
-    known = set(writer.layout.root_spec.keys(include_nested=True, leaves_only=True))
+    known = {*writer.layout.root_spec.keys(include_nested=True, leaves_only=True), *writer.layout.action_keys}
     others = set(start.keys(include_nested=True, leaves_only=True)) - known
     if others:
         return f"the data to start from has entries that the environment does not have: {sorted(map(str, others))}."
@@ -53,14 +54,23 @@ def run_rollout(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     assert start is not None
     acts = plan.actions is None and (plan.policy is not None or not draws_in_blocks(env))
     if _rollout_problem(env, plan) is None and rows_problem(env, start, acts=acts) is None:
-        rows = RowFrames(env, plan.max_steps, plan.declared, acts=acts, grows=until_done)
-        act = actor(env, plan) if acts else known_actions(env, plan)
-        rows.run(act, start, plan.max_steps, until_done=until_done)
+        take = None if acts else known_actions(env, plan)
+        rows = RowFrames(env, plan.max_steps, plan.declared, take=take, grows=until_done)
+        rows.run(actor(env, plan) if acts else None, start, plan.max_steps, until_done=until_done)
         return rows.result()
-    in_memory = not until_done and plan.storing_device is None
-    frames = TensorDictFrames(plan.batch_dims, plan.max_steps, plan.declared, in_memory=in_memory)
+    frames = TensorDictFrames(
+        plan.batch_dims,
+        plan.max_steps,
+        plan.declared,
+        copies_large=not until_done and plan.storing_device is None,
+        changes_roots=plan.policy is not None,
+    )
     frames.run(_steps(env, plan, frames), start, plan.max_steps)
-    return frames.result(contiguous=plan.contiguous)
+    try:
+        return frames.result(contiguous=plan.contiguous)
+    except NotSupported as error:
+        hint = "Call it with return_contiguous=False."
+        raise NotSupported(f"rollout(return_contiguous=True): {error} {hint}") from error
 
 
 def _rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:

@@ -145,7 +145,8 @@ def known_actions(env: EnvBase, plan: RolloutPlan) -> TakeActions:
         else:
             columns = {env.action_key: steps}
         first, taken = taken, taken + len(steps)
-        return writer.layout.actions.fit_steps(columns, env.batch_size, first=first)
+        fitted: dict[Key, torch.Tensor] = writer.layout.actions.fit_steps(columns, env.batch_size, first=first)
+        return fitted
 
     return take
 

@@ -46,7 +46,7 @@ class RowFrames:
         env: an environment for which ``rows_problem`` is None, one or a batch ``(n,)``.
         most: the largest number of steps, T.
         declared: private entries that are kept.
-        acts: a policy acts; otherwise the actions are known in advance.
+        take: returns the actions, if they are known in advance; None if a policy acts.
         grows: begin with memory for fewer steps, because steps may end early.
 
     Attributes:
@@ -56,13 +56,13 @@ class RowFrames:
     """
 
     def __init__(
-        self, env: EnvBase, most: int, declared: DeclaredKeys, *, acts: bool, grows: bool = False
+        self, env: EnvBase, most: int, declared: DeclaredKeys, *, take: TakeActions | None, grows: bool = False
     ) -> None:
         self.steps = steps = env.row_run_steps
         self.loop, self.rows, self.writer, self.layout = steps.loop, steps.rows, steps.writer, steps.layout
         self.size, self.part = steps.batch_size, steps.part
         self.in_use = self.writer.in_use or InUse(type(env).__name__)
-        self.taken, self._most, self._declared, self._acts = 0, most, declared, acts
+        self.taken, self._most, self._declared, self._take = 0, most, declared, take
         self._dim = len(self.size)
         self._first_capacity = min(most, _FIRST) if grows else most
         layout, rows, part = self.layout, self.rows, self.part
@@ -77,7 +77,7 @@ class RowFrames:
         self._kept = [key for key in observed if is_kept(key, declared)]
         private = [key for key in observed if key not in self._kept]
         root_spec = layout.root_spec.exclude(*private)
-        self._root_spec = root_spec if acts else union(root_spec, layout.actions.spec)
+        self._root_spec = root_spec if take is None else union(root_spec, layout.actions.spec)
         self._next_spec = layout.next_spec.exclude(*private)
         self._own = set(layout.root_spec.keys(include_nested=True, leaves_only=True))
         #: Entries that each step reads of its root, and that the result does not hold: their arrays in the rows.
@@ -112,10 +112,12 @@ class RowFrames:
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
         # A policy gets views of the roots, and may keep them: they are written to the memory that is used again last.
-        self._root = _Steps(self._root_spec, self.size, capacity, self._kept, {} if self._acts else self._memory)
+        self._root = _Steps(
+            self._root_spec, self.size, capacity, self._kept, {} if self._take is None else self._memory
+        )
         below = {key: self._memory[below_next(key)] for key in self._next_keys if below_next(key) in self._memory}
         self._next = _Steps(self._next_spec, self.size, capacity, self._kept, below)
-        actions = () if self._acts else self.layout.action_keys
+        actions = () if self._take is None else self.layout.action_keys
         self._use(self._root.arrays, self._next.arrays, {key: self._root.arrays[key] for key in actions})
 
     @property
@@ -205,7 +207,8 @@ class RowFrames:
         """Return views of the memory of step ``t``, with other entries."""
         self._views = views = {key: torch.from_numpy(array[t, ...]) for key, array in self._root.arrays.items()}
         if self._builder is None:
-            root: TensorDictBase = build_td(dict(views), self.size, self.layout.device)
+            level: dict[Any, Any] = {**views}
+            root: TensorDictBase = build_td(level, self.size, self.layout.device)
         else:
             root = self._builder(views)
         for key, value in others.items():
@@ -225,7 +228,8 @@ class RowFrames:
 
     def _kept_for_next_root(self, root: TensorDictBase) -> dict[Any, Any]:
         """Return the entries of others that the next root keeps, as ``step_mdp`` does: those under ``next`` first."""
-        own, kept = self._own, {}
+        own = self._own
+        kept: dict[Any, Any] = {}
         for data in (root, (entries(root) if type(root) is _TD else root).get("next")):
             if data is None:
                 continue
@@ -267,7 +271,7 @@ class RowFrames:
     @exclusive("rollout")
     def run(
         self,
-        act: Policy | TakeActions,
+        act: Policy | None,
         root: TensorDictBase,
         end: int,
         *,
@@ -278,7 +282,7 @@ class RowFrames:
         """Take steps, after those that were taken already.
 
         Args:
-            act: the policy, or what returns the actions that are known in advance.
+            act: the policy; None if the actions are known in advance.
             root: the root of the first of these steps.
             end: how many steps there are then.
             goes_on: rows that end in the last step are reset too, because more steps follow later.
@@ -289,13 +293,14 @@ class RowFrames:
             If ``goes_on``, the root of the step that follows, in memory of its own.
         """
         self._begin(root)
-        if self._acts:
-            first = {key: value for key, value in self._kept_for_next_root(root).items()}
+        if self._take is not None:
+            ended = self._with_blocks(self._take, end, goes_on, until_done, stopped)
+        else:
+            assert act is not None
+            first = self._kept_for_next_root(root)
             first.update((key, torch.from_numpy(row.copy())) for key, row in self._private_roots)
             root = self._root_at(self.taken, first)
             root, ended = self._with_policy(act, root, end, goes_on, until_done, stopped)
-        else:
-            ended = self._with_blocks(act, end, goes_on, until_done, stopped)
         return self._detached(root, ended) if goes_on else root
 
     def _with_policy(
@@ -438,7 +443,7 @@ class RowFrames:
             if taken < length:
                 column = [*column, *[padding_like(column[0])] * (length - taken)]
             root.set(key, stack_column(key, column, self._dim, memory.get(key)))
-        if self._acts:
+        if self._take is None:
             for key in self._root.storage:
                 if key in memory and key not in self._columns:
                     root.set(key, memory[key].copy_(root.get(key)))

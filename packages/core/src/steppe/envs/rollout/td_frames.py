@@ -1,4 +1,4 @@
-"""TensorDictFrames: the data of steps on TensorDicts, in memory of many steps or as a list that is stacked."""
+"""TensorDictFrames: the data of steps on TensorDicts, which are stacked when all have been taken."""
 
 from __future__ import annotations
 
@@ -10,60 +10,54 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.data_types import Array, Key
-from steppe.envs.kept_entries import DeclaredKeys, is_kept, without_private
+from steppe.envs.kept_entries import DeclaredKeys, without_private
 from steppe.envs.rollout.stacking import padding_like, stack_frames
-from steppe.errors import SpecError
-from steppe.storage import build_td, entries, large_tensor
+from steppe.specs import as_path, torch_to_numpy_dtype_dict
+from steppe.storage import LARGE, build_td, entries, large_array, level_at, shallow_copy
 
 __all__ = ["Step", "TensorDictFrames"]
 
 #: Takes a step from a root. Returns its data, and the root of the next step; None ends the steps.
 Step = Callable[[TensorDictBase], "tuple[TensorDictBase, TensorDictBase | None]"]
 
-#: Entries with more bytes in one step are copied by numpy, because torch would take threads for it, from environments
-#: that are still running.
-_LARGE_ENTRY = 64 * 1024
+#: Entries with fewer bytes in one step are stacked at the end: a call for each copy would take ten times as long.
+_MIN_BYTES = 64 * 1024
 
-#: Views of the memory of single steps are made for this many steps at once.
-_VIEWS = 128
-
-_copy: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
+_Path = tuple[str, ...]
 
 
 class TensorDictFrames:
-    """Keeps the data of steps on TensorDicts: root and ``next``, of a rollout or of a batch.
+    """Takes steps on TensorDicts, and keeps the data of each: root and ``next``, of a rollout or of a batch.
 
-    If all entries are tensors, each step is copied to memory ``[*B, T]`` at once. A policy may then write into the next
-    root, which shares its tensors with ``next``, and the memory of the step is free for later steps. Text, lazy stacks
-    and tensors with a gradient are kept as a list and stacked at the end.
+    The steps are stacked at the end. Large entries are copied to memory ``[*B, T]`` at each step, so that the memory of
+    the step is free for later ones: the system then does not have to provide new pages for the images of each step.
 
     Args:
         dim: position of the time dimension: behind the batch.
         most: the largest number of steps, T.
         declared: private entries that are kept.
-        in_memory: False keeps a list in any case.
-        fixed: if entries in memory change from step to step, raise an error; otherwise a list is kept from there on.
+        copies_large: copy large entries at each step; False if many steps may be missing in the end.
+        changes_roots: a policy may write into a root in place. It shares its tensors with ``next`` of the step before,
+            which is copied therefore.
 
-    Attributes:
-        taken: how many steps there are.
     """
 
-    taken: int
-
-    def __init__(
-        self, dim: int, most: int, declared: DeclaredKeys, *, in_memory: bool = True, fixed: bool = False
-    ) -> None:
+    def __init__(self, dim: int, most: int, declared: DeclaredKeys, *, copies_large: bool, changes_roots: bool) -> None:
         self._dim, self._most, self._declared = dim, most, declared
-        self._in_memory, self._fixed = in_memory, fixed
-        self._memory: Mapping[Key, torch.Tensor] = {}
+        self._copies_large, self._changes_roots = copies_large, changes_roots
+        self._memory: dict[_Path, torch.Tensor] = {}
         self.forget()
 
     def forget(self) -> None:
         """Drop the steps that were taken, and use other memory for later ones."""
-        self.taken = 0
         self._frames: list[TensorDictBase] = []
-        #: All steps in memory, ``[*B, T]``; None if they are kept as a list.
-        self._td: TensorDict | None = None
+        #: Arrays ``[*B, T, *shape]`` of the large entries; None before the first step.
+        self._columns: dict[_Path, Array] | None = None if self._copies_large else {}
+
+    @property
+    def taken(self) -> int:
+        """How many steps there are."""
+        return len(self._frames)
 
     def keep_in(self, memory: Mapping[Key, torch.Tensor]) -> None:
         """Keep the frames in other memory, those that were taken included.
@@ -71,19 +65,15 @@ class TensorDictFrames:
         Args:
             memory: tensors ``[*B, T, *shape]`` by key. Entries without one get new memory.
         """
-        self._memory = memory
-        if self._td is not None:
-            before = self._columns
-            self._use(self._td)
-            for key, column in self._columns.items():
-                column.narrow(self._dim, 0, self.taken).copy_(before[key].narrow(self._dim, 0, self.taken))
+        self._memory = {as_path(key): tensor for key, tensor in memory.items()}
+        for path, column in (self._columns or {}).items():
+            if path in self._memory:
+                moved = self._memory[path].numpy()
+                moved[self._before(self.taken)] = column[self._before(self.taken)]
+                self._columns = {**(self._columns or {}), path: moved}
 
-    @property
-    def are_in_memory(self) -> bool:
-        """Whether the steps that were taken are in memory; False if they are kept as a list."""
-        return self._td is not None
-
-    # -- steps --------------------------------------------------------------------------------------------------------
+    def _before(self, step: int) -> tuple[slice, ...]:
+        return (*(slice(None),) * self._dim, slice(step))
 
     def run(
         self, step: Step, root: TensorDictBase, end: int, *, stopped: Callable[[], bool] | None = None
@@ -98,9 +88,6 @@ class TensorDictFrames:
 
         Returns:
             The root of the step that follows.
-
-        Raises:
-            SpecError: ``fixed`` is set, and the entries of a step differ from those of the first.
         """
         following: TensorDictBase | None = root
         while following is not None:
@@ -111,105 +98,57 @@ class TensorDictFrames:
         return following
 
     def _add(self, frame: TensorDictBase) -> None:
-        if not self.taken and self._in_memory and self._fits_in_memory(frame):
-            self._allocate(frame)
-        if self._td is not None and not self._write(frame):
-            if self._fixed:
-                raise self._changed(frame)
-            self._frames, self._td = list(self._part(self.taken).unbind(self._dim)), None
-        if self._td is None:
-            self._frames.append(frame)
-        self.taken += 1
+        if self._columns is None:
+            self._columns = self._columns_like(frame)
+        if self._columns:
+            frame = shallow_copy(frame)
+            self._copy_large(frame)
+        if self._changes_roots:
+            following = _copied(frame.get("next"), self._columns, ("next",))
+            if type(frame) is TensorDict:
+                frame = build_td({**entries(frame), "next": following}, frame.batch_size, frame.device)
+            else:
+                frame = frame.copy().set("next", following)
+        self._frames.append(frame)
 
-    def _write(self, frame: TensorDictBase) -> bool:
-        """Copy a step to the memory; return False if its entries differ from those of the first."""
-        found = dict(_leaves(frame, self._declared))
-        if found.keys() != self._columns.keys():
-            return False
-        values = [found[key] for key in self._columns]
-        keeps_gradients = torch.is_grad_enabled()
-        for value, (shape, dtype) in zip(values, self._types, strict=True):
-            if not isinstance(value, torch.Tensor) or value.shape != shape or value.dtype is not dtype:
-                return False
-            if keeps_gradients and value.requires_grad:
-                return False
-        at = self.taken % _VIEWS
-        if not at or not self._views:
-            size = min(_VIEWS, self._most - self.taken + at)
-            columns = [column.narrow(self._dim, self.taken - at, size) for column in self._small]
-            self._views = [list(row) for row in zip(*(column.unbind(self._dim) for column in columns), strict=True)]
-        n = len(self._small)
-        if n:
-            _copy(self._views[at], values[:n])
-        for array, value in zip(self._large, values[n:], strict=True):
-            np.copyto(array[self.taken], value.detach().numpy())
-        return True
+    def _copy_large(self, frame: TensorDictBase) -> None:
+        """Copy the large entries of a step to the memory, and replace them with views of it."""
+        assert self._columns is not None
+        places = [(column, level_at(frame, path[:-1]) or {}, path[-1]) for path, column in self._columns.items()]
+        if any(not self._fits(level.get(name), column) for column, level, name in places):
+            self._columns = {}  # all entries are stacked at the end instead
+            return
+        at = (slice(None),) * self._dim + (self.taken,)
+        for column, level, name in places:
+            place = column[at]
+            # numpy, because torch would take threads for it, from environments that are still running.
+            np.copyto(place, level[name].detach().numpy())
+            level[name] = torch.from_numpy(place)
 
-    def _changed(self, frame: TensorDictBase) -> SpecError:
-        found = dict(_leaves(frame, self._declared))
-        problems = [f"{key!r} is missing" for key in self._columns if key not in found]
-        problems += [f"{key!r} is new" for key in sorted(found.keys() - self._columns.keys(), key=str)]
-        for key, (shape, dtype) in zip(self._columns, self._types, strict=True):
-            value = found.get(key)
-            if isinstance(value, torch.Tensor) and value.shape != shape:
-                problems.append(f"{key!r} had shape {tuple(shape)} and now has {tuple(value.shape)}")
-            elif isinstance(value, torch.Tensor) and value.dtype is not dtype:
-                problems.append(f"{key!r} was {dtype} and now is {value.dtype}")
-            elif value is not None and not isinstance(value, torch.Tensor):
-                problems.append(f"{key!r} was a tensor and now is a {type(value).__name__}")
-        return SpecError(
-            f"The data of a step differs from that of the first: {'; '.join(problems)}. Policies write the same "
-            "entries in each step; what they read from the step before is there at a reset if a TensorDictPrimer "
-            "puts it there."
-        )
+    def _columns_like(self, frame: TensorDictBase) -> dict[_Path, Array]:
+        columns = {}
+        for path, value in _leaves(frame, ()):
+            nbytes = value.numel() * value.element_size()
+            if nbytes < _MIN_BYTES or nbytes * self._most < LARGE or value.dtype not in torch_to_numpy_dtype_dict:
+                continue
+            if path in self._memory:
+                columns[path] = self._memory[path].numpy()
+                continue
+            shape = (*value.shape[: self._dim], self._most, *value.shape[self._dim :])
+            try:
+                columns[path] = large_array(shape, torch_to_numpy_dtype_dict[value.dtype])
+            except (MemoryError, OSError, OverflowError):  # most is too large, and may never be reached
+                return {}
+        return columns
 
-    # -- memory -------------------------------------------------------------------------------------------------------
-
-    def _fits_in_memory(self, frame: TensorDictBase) -> bool:
-        return type(frame) is TensorDict and all(
-            isinstance(value, torch.Tensor)
-            and not value.is_nested
+    def _fits(self, value: Any, column: Array) -> bool:
+        return (
+            type(value) is torch.Tensor
+            and value.is_cpu
             and not (value.requires_grad and torch.is_grad_enabled())
-            for _, value in _leaves(frame, self._declared)
+            and torch_to_numpy_dtype_dict.get(value.dtype) == column.dtype
+            and value.shape == column.shape[: self._dim] + column.shape[self._dim + 1 :]
         )
-
-    def _allocate(self, frame: TensorDictBase) -> None:
-        """Get memory for steps like this one, unless there is not enough: then steps are kept as a list."""
-        dim, most = self._dim, self._most
-
-        def room(value: torch.Tensor) -> torch.Tensor:
-            shape = (*value.shape[:dim], most, *value.shape[dim:])
-            large = large_tensor(shape, value)
-            return torch.empty(shape, dtype=value.dtype, device=value.device) if large is None else large
-
-        try:
-            self._use(_like(frame, self._declared, dim, most, room))
-        except (MemoryError, OSError, OverflowError, RuntimeError):  # most is too large, and may never be reached
-            self._td = None
-
-    def _use(self, td: TensorDict) -> None:
-        """Keep the steps in data ``[*B, T]``, and in the memory that was given for some of its entries."""
-        memory, dim = self._memory, self._dim
-        columns = {key: memory.get(key, column) for key, column in _leaves(td, self._declared)}
-        large = [key for key, column in columns.items() if column.is_cpu and _bytes(column) > _LARGE_ENTRY * self._most]
-        #: Tensors ``[*B, T, *shape]`` by key, the small ones first.
-        self._columns = {key: columns[key] for key in (*(key for key in columns if key not in large), *large)}
-        self._types = [
-            (torch.Size((*column.shape[:dim], *column.shape[dim + 1 :])), column.dtype)
-            for column in self._columns.values()
-        ]
-        self._small = [column for key, column in self._columns.items() if key not in large]
-        self._large: list[Array] = [np.moveaxis(columns[key].numpy(), dim, 0) for key in large]
-        self._views: list[list[torch.Tensor]] = []
-        for key in columns.keys() & memory.keys():
-            td.set(key, columns[key])
-        self._td = td
-
-    def _part(self, steps: int) -> TensorDictBase:
-        assert self._td is not None
-        return self._td[(slice(None),) * self._dim + (slice(steps),)]
-
-    # -- the result ---------------------------------------------------------------------------------------------------
 
     def result(self, *, whole: bool = False, contiguous: bool | None = False) -> TensorDictBase:
         """Return the steps that were taken as one TensorDict ``[*B, T]``.
@@ -219,50 +158,41 @@ class TensorDictFrames:
             contiguous: see :func:`stack_frames`.
 
         Raises:
-            NotSupported: ``contiguous`` is True, and the frames cannot be stacked.
+            NotSupported: ``contiguous`` is True, and the frames cannot be stacked; the text names an entry.
         """
-        missing = self._most - self.taken if whole else 0
-        if self._td is not None:
-            for column in self._columns.values() if missing else ():
-                column.narrow(self._dim, self.taken, missing).zero_()
-            return self._td if whole or self.taken == self._most else self._part(self.taken)
-        frames = list(self._frames)
-        if missing:
-            frames += [padding_like(frames[-1])] * missing
-        return without_private(stack_frames(frames, self._dim, contiguous=contiguous), self._declared)
+        frames, columns, taken = list(self._frames), self._columns or {}, self.taken
+        if whole and taken < self._most:
+            frames += [padding_like(frames[-1])] * (self._most - taken)
+            for column in columns.values():
+                column[(*(slice(None),) * self._dim, slice(taken, None))] = 0
+        known = {path: torch.from_numpy(column) for path, column in columns.items()}
+        stacked = stack_frames(
+            frames,
+            self._dim,
+            contiguous=contiguous,
+            known=known if len(frames) == self._most else None,
+            memory=self._memory,
+        )
+        return without_private(stacked, self._declared)
 
 
-def _bytes(value: torch.Tensor) -> int:
-    return value.numel() * value.element_size()
-
-
-def _leaves(data: TensorDictBase, declared: DeclaredKeys, above: tuple[str, ...] = ()) -> Iterator[tuple[Key, Any]]:
-    """Yield the entries that are kept; those that are no plain TensorDict count as one."""
+def _copied(data: TensorDictBase, columns: Mapping[_Path, Array], above: _Path) -> TensorDictBase:
+    """Return a copy of data, faster than ``clone``. The entries that have a column were copied already."""
     if type(data) is not TensorDict:
-        yield above, data
-        return
+        return data.clone()
+    level: dict[str, Any] = {}
     for name, value in entries(data).items():
-        if name[0] == "_" and not is_kept((*above, name), declared):
-            continue
-        if type(value) is TensorDict:
-            yield from _leaves(value, declared, (*above, name))
+        if isinstance(value, torch.Tensor):
+            level[name] = value if (*above, name) in columns else value.clone()
         else:
-            yield ((*above, name) if above else name), value
+            level[name] = _copied(value, columns, (*above, name))
+    return build_td(level, data.batch_size, data.device)
 
 
-def _like(
-    data: TensorDictBase,
-    declared: DeclaredKeys,
-    dim: int,
-    steps: int,
-    room: Callable[[torch.Tensor], torch.Tensor],
-    above: tuple[str, ...] = (),
-) -> TensorDict:
-    """Return a TensorDict for many steps with the structure of one, and memory from ``room`` for each tensor."""
-    assert type(data) is TensorDict
-    out: dict[str, Any] = {}
-    for name, value in entries(data).items():
-        if is_kept((*above, name), declared):
-            is_group = type(value) is TensorDict
-            out[name] = _like(value, declared, dim, steps, room, (*above, name)) if is_group else room(value)
-    return build_td(out, torch.Size((*data.batch_size[:dim], steps, *data.batch_size[dim:])), data.device)
+def _leaves(data: TensorDictBase, above: _Path) -> Iterator[tuple[_Path, torch.Tensor]]:
+    """Yield the tensors of plain TensorDicts."""
+    for name, value in entries(data).items() if type(data) is TensorDict else ():
+        if type(value) is torch.Tensor:
+            yield (*above, name), value
+        else:
+            yield from _leaves(value, (*above, name))
