@@ -26,8 +26,8 @@ class WholeTrajectories:
     Args:
         groups: the levels of the data that have done entries, the root first.
         number: how many trajectories the caller gets at once.
-        padded: the caller gets ``[number, longest]``, padded, with a mask; False: ``[frames]``, one trajectory after the
-            other.
+        padded: the caller gets ``[number, longest]``, padded, with a mask; False: ``[frames]``, one trajectory after
+            the other.
         per_write: how many trajectories are written to a replay buffer at once; None: all that have ended.
 
     Attributes:
