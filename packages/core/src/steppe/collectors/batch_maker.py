@@ -212,15 +212,15 @@ class BatchMaker:
         assert frames is not None
         steps = self.steps_of_batch = frames.taken
         stored = self._stored()
+        frames.forget()
         ids = self.ids.advance(rows_ended(stored.get("next"), self.env.done_groups)[..., :steps])
         if steps < self.steps:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
         if self._same and not self._memory and _is_plain(stored):
-            frames.forget()
             keys: list[Any] = list(stored.keys(include_nested=True, leaves_only=True))
             self.keep_batches_in({key: stored.get(key) for key in keys})
         batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos())
-        if not self._same:
+        if not self._same or not _is_plain(batch):
             return batch
         self._batch = batch if self._batch is None else self._batch.update(batch)
         return self._batch

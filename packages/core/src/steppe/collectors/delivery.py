@@ -20,12 +20,16 @@ __all__ = ["Delivery"]
 _COLLECTED, _PROCESSED, _CUT, _DELIVERED = range(4)
 
 
+#: The segments of running trajectories by id, and the trajectories that have ended.
+_Trajectories = tuple[dict[int, list[TensorDictBase]], list[TensorDictBase]]
+
+
 class WholeTrajectories(Protocol):
     """Collects whole trajectories: ``steppe_agents.WholeTrajectories``, which documents each member."""
 
-    state: Any
+    state: _Trajectories
 
-    def with_batch(self, batch: TensorDictBase) -> tuple[Any, Any]:
+    def with_batch(self, batch: TensorDictBase) -> _Trajectories:
         """Return the state after a batch."""
 
     def waiting(self) -> TensorDictBase | None:

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.array.rows import Arrays, Ended
-from steppe.envs.data_types import Key
+from steppe.envs.data_types import Array, Key
 from steppe.envs.kept_entries import DeclaredKeys, is_kept
 from steppe.envs.rollout.policies import Policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK
@@ -110,37 +110,27 @@ class RowFrames:
             self._move(self._capacity, self.taken)
 
     def _allocate(self, capacity: int) -> None:
+        """Write frames to other memory from now on."""
         self._capacity = capacity
         # A policy gets views of the roots, and may keep them: they are written to the memory that is used again last.
-        self._root = _Steps(
-            self._root_spec, self.size, capacity, self._kept, {} if self._take is None else self._memory
-        )
-        below = {key: self._memory[below_next(key)] for key in self._next_keys if below_next(key) in self._memory}
+        memory = {} if self._take is None else self._memory
+        self._root = _Steps(self._root_spec, self.size, capacity, self._kept, memory)
+        next_keys: list[Key] = list(self._next_spec.keys(include_nested=True, leaves_only=True))
+        below = {key: self._memory[below_next(key)] for key in next_keys if below_next(key) in self._memory}
         self._next = _Steps(self._next_spec, self.size, capacity, self._kept, below)
-        actions = () if self._take is None else self.layout.action_keys
-        self._use(self._root.arrays, self._next.arrays, {key: self._root.arrays[key] for key in actions})
-
-    @property
-    def _next_keys(self) -> list[Key]:
-        return list(self._next_spec.keys(include_nested=True, leaves_only=True))
-
-    def _use(self, root: Arrays, following: Arrays, actions: Arrays) -> None:
-        """Write frames to arrays ``[T, *B, *shape]`` from now on.
-
-        An entry of the root with the key of an action, as a primer makes it, holds the action.
-        """
-        rows, part = self.rows, self.part
+        rows, part, root, following = self.rows, self.part, self._root.arrays, self._next.arrays
+        self._actions = {} if self._take is None else {key: root[key] for key in self.layout.action_keys}
         #: For each entry that a step writes: its array in the frames and its array in the rows.
         self._copies = [(following[key], rows.next[key][part]) for key in self._written if key in following]
         self._flags = [(following[key], rows.next[key][part]) for key in self.layout.done_keys]
         #: For each entry that a root takes over from ``next`` of the step before: its arrays in the frames (root,
-        #: next) and in the rows (root, next).
+        #: next) and in the rows (root, next). An entry with the key of an action, as a primer makes it, holds the
+        #: action instead.
         self._roots = [
             (root[key], following[key], rows.root[key][part], rows.next[key][part])
             for key in self._moved
-            if key in root and key not in actions
+            if key in root and key not in self._actions
         ]
-        self._actions = actions
 
     def _grow(self) -> None:
         self._move(min(self._capacity * 2, self._most), self._capacity)
@@ -242,7 +232,7 @@ class RowFrames:
                     kept.update({path: leaf for path, leaf in _leaves(key, value) if path not in own})
         return kept
 
-    def _copy_root(self, level: dict[Any, Any], copied: Sequence[tuple[Key, Any]], ended: Ended) -> None:
+    def _copy_root(self, level: dict[Any, Any], copied: Sequence[tuple[Key, Array]], ended: Ended) -> None:
         """Copy entries of the next root from the rows.
 
         Args:

@@ -130,7 +130,8 @@ def _room(column: list[torch.Tensor], dim: int, memory: torch.Tensor | None) -> 
     if torch.is_grad_enabled() and any(value.requires_grad for value in column):
         return None
     shape = (*head.shape[:dim], len(column), *head.shape[dim:])
-    room = memory if memory is not None and memory.shape == shape else large_tensor(shape, head)
+    fits = memory is not None and memory.shape == shape and memory.device == head.device
+    room = memory if fits else large_tensor(shape, head)
     return None if room is None or any(value.dtype is not room.dtype for value in column) else room
 
 
@@ -160,6 +161,6 @@ def _difference(frames: list[TensorDictBase]) -> str:
     return "their entries differ"
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
+def _shape(value: object) -> tuple[int, ...] | None:
     shape = getattr(value, "shape", None)
     return None if shape is None else tuple(shape)

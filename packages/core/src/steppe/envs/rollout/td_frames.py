@@ -129,7 +129,8 @@ class TensorDictFrames:
         columns = {}
         for path, value in _leaves(frame, ()):
             nbytes = value.numel() * value.element_size()
-            if nbytes < _MIN_BYTES or nbytes * self._most < LARGE or value.dtype not in torch_to_numpy_dtype_dict:
+            is_large = nbytes >= _MIN_BYTES and nbytes * self._most >= LARGE
+            if not is_large or not value.is_cpu or value.dtype not in torch_to_numpy_dtype_dict:
                 continue
             if path in self._memory:
                 columns[path] = self._memory[path].numpy()
@@ -141,7 +142,7 @@ class TensorDictFrames:
                 return {}
         return columns
 
-    def _fits(self, value: Any, column: Array) -> bool:
+    def _fits(self, value: object, column: Array) -> bool:
         return (
             type(value) is torch.Tensor
             and value.is_cpu
