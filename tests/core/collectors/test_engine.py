@@ -351,7 +351,7 @@ def test_an_entry_that_changes_its_shape_is_named() -> None:
 
     with (
         Collector(CountingEnv(100), policy, frames_per_batch=5) as collector,
-        pytest.raises(SpecError, match=r"'value' had shape \(1,\) and now has \(2,\)"),
+        pytest.raises(SpecError, match=r"the shape of 'value' changes from \(1,\) to \(2,\)"),
     ):
         next(collector)
 

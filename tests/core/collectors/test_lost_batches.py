@@ -16,16 +16,17 @@ from tensordict import TensorDictBase
 
 import steppe.collectors
 from steppe import Collector, EnvBase, MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
-from steppe.collectors import whole_trajectories
 from steppe.collectors.delivery import Delivery
-from steppe.collectors.whole_trajectories import WholeTrajectories
 from steppe.envs import done_groups
+from steppe_agents import WholeTrajectories, whole_trajectories
 from steppe_testing import ArrayCountingEnv, CountingEnv
 from tests.core.collectors.buffers import Buffer
 
 _FOLDER = str(Path(steppe.collectors.__file__).parent)
 #: Nothing of the collector's own state changes in these, and each line there would cost a run.
 _ELSEWHERE = ("planning.py", "sole_use.py", "arguments.py")
+#: Modules of other folders that keep the frames of a batch.
+_FRAMES = ("row_frames.py", "td_frames.py", "whole_trajectories.py")
 
 
 @contextmanager
@@ -44,7 +45,8 @@ def interrupted_at(number: int) -> Iterator[list[str]]:
 
     def call(frame: Any, event: str, argument: Any) -> Any:
         path = Path(frame.f_code.co_filename)
-        return line if str(path.parent) == _FOLDER and path.name not in _ELSEWHERE else None
+        is_ours = str(path.parent) == _FOLDER or path.name in _FRAMES
+        return line if is_ours and path.name not in _ELSEWHERE else None
 
     before = sys.gettrace()
     sys.settrace(call)
@@ -125,7 +127,8 @@ def test_whole_trajectories_are_whole_wherever_ctrl_c_comes(write: int | None) -
 def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     with Collector(make, frames_per_batch=10, total_frames=40, seed=0) as collector:
         given = list(collector)
-    whole = WholeTrajectories(done_groups(make().full_done_spec))
+    ended = sum(int(batch["next", "done"].sum()) for batch in given)
+    whole = WholeTrajectories(done_groups(make().full_done_spec), number=ended, padded=False, per_write=None)
     joined, left = whole_trajectories._concatenated, [3]
 
     def interrupts(pieces: list[TensorDictBase]) -> TensorDictBase:
@@ -141,10 +144,11 @@ def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.Mo
         except KeyboardInterrupt:
             whole.state = whole.with_batch(batch)
     assert left[0] < 0
-    data = whole.take(len(whole), padded=False)
+    assert len(whole) == ended
+    data = whole.waiting()
+    assert data is not None
     for counts in frames_by_trajectory([data]).values():
         assert counts in (list(range(3)), list(range(7)))
-    ended = sum(int(batch["next", "done"].sum()) for batch in given)
     assert int(data["next", "done"].sum()) == ended
 
 

@@ -14,6 +14,7 @@ from steppe_agents.job import Job
 from steppe_agents.policy_bank import PolicyBank
 from steppe_agents.requests import Requests
 from steppe_agents.trajectories import Trajectories
+from steppe_agents.whole_trajectories import WholeTrajectories
 
 __all__ = [
     "Agent",
@@ -27,4 +28,5 @@ __all__ = [
     "PolicyBank",
     "Requests",
     "Trajectories",
+    "WholeTrajectories",
 ]

@@ -41,6 +41,7 @@ class Acting:
         self.version = 0
         self.in_requests: _Act | None = None if policy is None else self._adapted()
         self._random: RandomActions | None = None
+        self._has_acted = False  # whether the policy has passed the checks of its first call in a batch
 
     def _adapted(self) -> _Act:
         """Return the policy as a function of TensorDicts on the device of the environment."""
@@ -90,16 +91,21 @@ class Acting:
         """
         if random or self.in_requests is None:
             return self.random
-        return planned(self.in_requests)
+        act = planned(self.in_requests)
+        return act if self._has_acted else self._checking_first(act)
 
-    def at_first(self, act: _Act) -> _Act:
-        """Return ``act`` with the checks of a first call, which raise PolicyError if the policy does not fit.
+    def _checking_first(self, act: _Act) -> _Act:
+        """Return ``act`` with checks in its first call, which raise PolicyError if the policy does not fit."""
 
-        Args:
-            act: from :meth:`in_batch`, for the policy.
-        """
-        # A policy may write over observations in batches, but never over infos or an agent's state.
-        return lambda root: first_call(self._name, self.policy, act, root, protected=AGENT_OWNED, trusted=self.trusted)
+        def acting(root: TensorDictBase) -> TensorDictBase:
+            if self._has_acted:
+                return act(root)
+            # A policy may write over observations in batches, but never over infos or an agent's state.
+            root = first_call(self._name, self.policy, act, root, protected=AGENT_OWNED, trusted=self.trusted)
+            self._has_acted = True
+            return root
+
+        return acting
 
     def seed(self, number: int) -> None:
         """Seed the random numbers of torch, and those of the policy if it has a method ``seed``."""

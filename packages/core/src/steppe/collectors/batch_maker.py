@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.collectors.acting import Acting
 from steppe.collectors.agent_hook import AgentStepper
 from steppe.collectors.batch_metadata import BatchMetadata
-from steppe.collectors.row_run import RowRun
 from steppe.collectors.trajectories import TrajectoryIds
-from steppe.collectors.writer import FrameList, FrameWriter, Key, make_writer
-from steppe.envs import EnvBase, RandomActions, declared_keys, rows_ended, with_written
+from steppe.envs import (
+    EnvBase,
+    RandomActions,
+    RowFrames,
+    TensorDictFrames,
+    declared_keys,
+    rows_ended,
+    rows_problem,
+    with_written,
+)
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite, make_composite_from_td
+from steppe.storage import storage_problem
 
-__all__ = ["BatchMaker"]
+__all__ = ["BatchMaker", "Key"]
+
+Key: TypeAlias = "str | tuple[str, ...]"
 
 
 class BatchMaker:
@@ -31,11 +42,13 @@ class BatchMaker:
         metadata: adds metadata to the steps of a batch.
         steps: T.
         stopped: called after each step; True ends the batch there. None: batches have T steps.
+        same: yield one TensorDict, which the next batch overwrites, instead of giving its memory away.
 
     Attributes:
         steps: T.
         steps_of_batch: the number of steps of the last batch.
         ids: the numbers of the trajectories.
+        holds_first_step: whether the first step of the next batch has been taken.
     """
 
     def __init__(
@@ -47,32 +60,36 @@ class BatchMaker:
         *,
         steps: int,
         stopped: Callable[[], bool] | None,
+        same: bool,
     ) -> None:
         self.env, self._acting, self._agent = env, acting, agent
-        self._metadata, self._stopped = metadata, stopped
+        self._metadata, self._stopped, self._same = metadata, stopped, same
         self.steps = self.steps_of_batch = steps
         self.ids = TrajectoryIds(env.batch_size)
+        self.holds_first_step = False
         self._root: TensorDictBase | None = None
-        self._first: tuple[TensorDictBase, TensorDictBase] | None = None
-        self._writer: FrameWriter | FrameList | None = None
-        self._row_run: RowRun | None = None
-        self._random = False  # whether the writer is for batches of random actions
+        self._frames: RowFrames | TensorDictFrames | None = None
+        self._frames_are_for: tuple[bool, RandomActions | None, int] | None = None
+        self._memory: Mapping[Key, torch.Tensor] = {}
+        self._batch: TensorDictBase | None = None
+        self._random = False  # whether the batch whose first step was taken is of random actions
 
     # -- the root of the next batch ------------------------------------------------------------------------------
 
     @property
     def goes_on(self) -> bool:
         """Whether the next batch continues episodes."""
-        return self._root is not None or self._first is not None
+        return self._root is not None
 
     def forget_root(self) -> None:
         """Let the next batch begin with a reset, even if its first step has been taken."""
-        self._root = self._first = None
+        self._root, self.holds_first_step = None, False
 
     def close(self) -> None:
         """Release all data."""
         self.forget_root()
-        self._writer = self._row_run = None
+        self._frames = self._frames_are_for = self._batch = None
+        self._memory = {}
 
     def reset(self, kwargs: dict[str, Any]) -> None:
         """Begin new episodes in all rows.
@@ -92,46 +109,36 @@ class BatchMaker:
 
     @torch.no_grad()
     def prepare(self) -> Composite | None:
-        """Let the policy take the first step of the next batch, unless the layout of its batches is known.
+        """Take the first step of the next batch, with the policy, unless it was taken.
 
         Returns:
             The spec of a whole batch; None if its data has no fixed layout.
         """
-        if self._needs_first(False):
-            self._take_first(self._root if self._root is not None else self._begin(), False)
-        if not isinstance(self._writer, FrameWriter):
+        if not self.holds_first_step:
+            root = self._root if self._root is not None else self._begin()
+            self._root = None  # as in ``collect``
+            root = self._steps_to(1, root, random=False)
+            self._root, self._random, self.holds_first_step = root, False, True
+        example = self._stored().clone()
+        if self.env.has_dynamic_specs or not _is_plain(example):
             return None
-        return make_composite_from_td(self._example(self._writer.td.copy()), unsqueeze_null_shapes=False)
+        ids = torch.zeros(example.batch_size, dtype=torch.int64, device=CPU)
+        example = self._metadata.yielded(example, ids, self.steps, self._acting.version, self._infos())
+        spec = make_composite_from_td(example, unsqueeze_null_shapes=False)
+        devices = {value.device for value in example.values(True, True)}
+        return spec if len(devices) == 1 and storage_problem(spec) is None else None
 
-    def keep_batches_in(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
-        """Write the batches like the next one to memory that another process reads; see ``FrameWriter.move_to``."""
-        if isinstance(self._writer, FrameWriter):
-            self._writer.move_to(tensors, arrays)
-            self._row_run = None
+    def keep_batches_in(self, memory: Mapping[Key, torch.Tensor]) -> None:
+        """Write the batches from the next one on to memory that another process reads.
 
-    @property
-    def holds_first_step(self) -> bool:
-        """Whether the first step of the next batch has been taken."""
-        return self._first is not None
-
-    def _needs_first(self, random: bool) -> bool:
-        """Whether the layout of a batch of random actions, or of one of the policy, is still unknown."""
-        return self._writer is None or (self._first is None and random is not self._random)
-
-    def _take_first(self, root: TensorDictBase, random: bool) -> None:
-        """Take the first step of a batch, and allocate the memory of batches with its layout.
-
-        This is the first call of the policy if no batch has its actions yet.
+        Args:
+            memory: tensors ``[*B, T, *shape]`` by key. Entries without one get new memory for each batch.
         """
-        act = self._acting.in_batch(random)
-        if not isinstance(act, RandomActions):
-            act = self._acting.at_first(act)
-        self._root = None  # as in ``collect``
-        first = self._step(act, root, random)
-        declared = declared_keys(self.env, self._acting.policy)
-        writer = make_writer(first[0], self.steps, declared=declared, dynamic=self.env.has_dynamic_specs)
-        self._writer, self._random = writer, random
-        self._root, self._first = root, first
+        self._memory = memory
+        if self._frames is not None:
+            if not self.holds_first_step:
+                self._frames.forget()
+            self._frames.keep_in(memory)
 
     @torch.no_grad()
     def collect(self, random: bool, *, anew: bool = False) -> TensorDictBase:
@@ -142,86 +149,103 @@ class BatchMaker:
                 :meth:`prepare` has taken the first step, that decides for its batch.
             anew: begin new episodes.
         """
-        if anew and self._first is None:
+        begun, self.holds_first_step = self.holds_first_step, False
+        if anew and not begun:
             self._root = None
         root = self._root if self._root is not None else self._begin()
         # An interrupted batch leaves the environment in an unknown state: the next batch then begins with a reset.
         self._root = None
-        following = self._run(root, random)
-        assert self._writer is not None
-        batch = self._yielded(self._writer.finish(self.steps_of_batch))
-        self._root = following
+        if not begun or not (self.steps == 1 or (self._stopped is not None and self._stopped())):
+            root = self._steps_to(self.steps, root, random=self._random if begun else random, begun=begun)
+        batch = self._yielded()
+        self._root = root
         return batch
 
-    def _run(self, root: TensorDictBase, random: bool) -> TensorDictBase:
-        """Write the steps of one batch, and return the root of the next one."""
-        step = 0
-        if self._needs_first(random):
-            self._take_first(root, random)
-            self._root = None
-        first, self._first = self._first, None
-        random = self._random
-        act = self._acting.in_batch(random)
-        writer = self._writer
-        assert writer is not None
-        if first is not None:
-            frame, root = first
-            writer.write(frame, 0)
-            step = 1
-        stopped = self._stopped
-        if step < self.steps and not (stopped is not None and step and stopped()):
-            fast = self._fast(writer, act, root, step)
-            if fast is not None:
-                step, root = fast
-            else:
-                while step < self.steps:
-                    frame, root = self._step(act, root, random)
-                    writer.write(frame, step)
-                    step += 1
-                    if stopped is not None and stopped():
-                        break
-        self.steps_of_batch = step
-        return root
+    def _steps_to(self, end: int, root: TensorDictBase, *, random: bool, begun: bool = False) -> TensorDictBase:
+        """Take the steps of a batch up to a number, and return the root of the next one.
 
-    def _fast(
-        self,
-        writer: FrameWriter | FrameList,
-        act: Callable[[TensorDictBase], TensorDictBase],
-        root: TensorDictBase,
-        step: int,
-    ) -> tuple[int, TensorDictBase] | None:
-        """Take the steps on rows, without a TensorDict for each; None if the data does not allow that."""
-        if self._agent is not None or not isinstance(writer, FrameWriter):
-            return None
-        run = self._row_run
-        if run is None or run.memory is not writer.td or run.writer is not self.env.row_writer:
-            run = self._row_run = RowRun(self.env, writer) if RowRun.fits(self.env, writer) else None
-        if run is None:
-            return None
-        return run.run(act, root, step, self._stopped)
+        Args:
+            end: the number of steps that the batch has then.
+            root: the root of the first of these steps.
+            random: take random actions.
+            begun: the batch has a first step.
+        """
+        act = self._acting.in_batch(random)
+        if not begun:
+            self._use_frames(root, act)
+        frames, stopped = self._frames, self._stopped
+        if isinstance(frames, RowFrames):
+            return frames.run(act, root, end, goes_on=True, stopped=stopped)
+        assert frames is not None
+        following = frames.run(partial(self._step, act, random), root, end, stopped=stopped)
+        assert following is not None
+        return following
+
+    def _use_frames(self, root: TensorDictBase, act: Callable[[TensorDictBase], TensorDictBase]) -> None:
+        """Keep the steps of a new batch by rows if its data allows that, otherwise as TensorDicts."""
+        env = self.env
+        random = act if isinstance(act, RandomActions) and act.in_blocks else None
+        on_rows = self._agent is None and rows_problem(env, root, acts=random is None) is None
+        wanted = on_rows, random, env.specs_version
+        if self._frames is None or wanted != self._frames_are_for:
+            declared = declared_keys(env, self._acting.policy)
+            if on_rows:
+                self._frames = RowFrames(env, self.steps, declared, take=None if random is None else random.take)
+            else:
+                self._frames = TensorDictFrames(
+                    env.batch_dims, self.steps, declared, copies_large=True, changes_roots=random is None
+                )
+            self._frames.keep_in(self._memory)
+            self._frames_are_for = wanted
+        self._frames.forget()
 
     def _step(
-        self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, random: bool
+        self, act: Callable[[TensorDictBase], TensorDictBase], random: bool, root: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase]:
         if self._agent is not None:
             return self._agent.step(act, root, random)
         return self.env.step_and_maybe_reset(with_written(root, act(root)))
 
-    def _yielded(self, stored: TensorDictBase) -> TensorDictBase:
-        """Number the trajectories of a batch, and return the batch that the caller gets."""
-        ends, steps = rows_ended(stored.get("next"), self.env.done_groups), self.steps_of_batch
-        ids = self.ids.advance(ends[..., :steps])
-        if ids.shape[-1] < stored.batch_size[-1]:
+    def _yielded(self) -> TensorDictBase:
+        """Number the trajectories of the batch, and return the batch that the caller gets."""
+        frames = self._frames
+        assert frames is not None
+        steps = self.steps_of_batch = frames.taken
+        stored = self._stored()
+        frames.forget()
+        ids = self.ids.advance(rows_ended(stored.get("next"), self.env.done_groups)[..., :steps])
+        if steps < self.steps:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
-        assert self._writer is not None
-        release = self._writer.released
-        return self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos(), release=release)
+        if self._same and not self._memory and _is_plain(stored):
+            keys: list[Any] = list(stored.keys(include_nested=True, leaves_only=True))
+            self.keep_batches_in({key: stored.get(key) for key in keys})
+        batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos())
+        if not self._same or not _is_plain(batch):
+            return batch
+        self._batch = batch if self._batch is None else self._batch.update(batch)
+        return self._batch
+
+    def _stored(self) -> TensorDictBase:
+        """Return the steps of the batch, without metadata."""
+        frames = self._frames
+        assert frames is not None
+        if isinstance(frames, RowFrames):
+            return frames.result(whole=True)
+        try:
+            return frames.result(whole=True, contiguous=not self.env.has_dynamic_specs)
+        except NotSupported as error:
+            raise SpecError(
+                f"The data of a step differs from that of the first: {error} Policies write the same entries in each "
+                "step; what they read from the step before is there at a reset if a TensorDictPrimer puts it there."
+            ) from error
 
     def _infos(self) -> Any:
         return None if self._agent is None else self._agent.infos
 
-    def _example(self, stored: TensorDictBase) -> TensorDictBase:
-        """Return stored steps, whose values do not matter, in the layout of the batches that the collector yields."""
-        ids = torch.zeros(stored.batch_size, dtype=torch.int64, device=CPU)
-        version, infos = self._acting.version, self._infos()
-        return self._metadata.yielded(stored, ids, self.steps, version, infos, release=lambda batch: batch)
+
+def _is_plain(data: TensorDictBase) -> bool:
+    """Whether data consists of tensors in plain TensorDicts."""
+    return type(data) is TensorDict and all(
+        _is_plain(value) if isinstance(value, TensorDictBase) else isinstance(value, torch.Tensor)
+        for value in data.values()
+    )

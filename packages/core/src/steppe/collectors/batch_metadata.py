@@ -1,8 +1,7 @@
-"""BatchMetadata: add metadata to the steps of a batch, drop redundant entries, copy and move it for the caller."""
+"""BatchMetadata: add metadata to the steps of a batch, drop redundant entries, and move it for the caller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,8 +30,8 @@ class BatchMetadata:
 
     def __init__(self, collector: Collector, env: EnvBase, *, masks: bool) -> None:
         self._traj_ids, self._versions = collector.track_traj_ids, collector.track_policy_version
-        self._compact, self._copies = collector.compact_obs, not collector.return_same_td
-        self._device, self._env, self._masks = collector.storing_device, env, masks
+        self._compact, self._device = collector.compact_obs, collector.storing_device
+        self._env, self._masks = env, masks
         self._truncated: list[tuple[Any, Any]] = []
         if collector.set_truncated:
             self._truncated = truncated_keys(env, type(collector).__name__)
@@ -44,8 +43,6 @@ class BatchMetadata:
         steps: int,
         version: int,
         infos: TensorDictBase | None,
-        *,
-        release: Callable[[TensorDictBase], TensorDictBase],
     ) -> TensorDictBase:
         """Return the batch that the collector yields.
 
@@ -55,16 +52,12 @@ class BatchMetadata:
             steps: the number of steps that were collected, at most T.
             version: of the policy.
             infos: the ``agent_info`` of each row ``[*B]``, or None.
-            release: returns a batch so that later ones do not overwrite it.
         """
         self._truncate(stored.get("next")[..., :steps])
         if self._compact:
             mirrored = (*self._env.observation_keys, *self._env.state_keys)
             stored = stored.exclude(*(below_next(key) for key in mirrored))
-        stays = self._device is None or self._device == (stored.device or torch.device("cpu"))
-        batch = release(stored) if self._copies and stays else stored
-        if self._device is not None and batch.device != self._device:
-            batch = batch.to(self._device)
+        batch = stored if self._device in (None, stored.device) else stored.to(self._device)
         versions = torch.full_like(ids, version)
         metadata = {"traj_ids": ids, "policy_version": versions} if self._traj_ids else {"policy_version": versions}
         if self._masks:

@@ -1,14 +1,14 @@
-"""Delivery: split and post-process a batch, hold back unfinished trajectories, fill the replay buffer."""
+"""Delivery: split and post-process a batch, and fill the replay buffer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tensordict import TensorDictBase
 
 from steppe.collectors.trajectories import split_trajectories
-from steppe.collectors.whole_trajectories import WholeTrajectories
 from steppe.envs import DoneGroup
+from steppe.registry import find_class
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
@@ -18,6 +18,31 @@ __all__ = ["Delivery"]
 
 #: The last stage that a batch has completed.
 _COLLECTED, _PROCESSED, _CUT, _DELIVERED = range(4)
+
+
+#: The segments of running trajectories by id, and the trajectories that have ended.
+_Trajectories = tuple[dict[int, list[TensorDictBase]], list[TensorDictBase]]
+
+
+class WholeTrajectories(Protocol):
+    """Collects whole trajectories: ``steppe_agents.WholeTrajectories``, which documents each member."""
+
+    state: _Trajectories
+
+    def with_batch(self, batch: TensorDictBase) -> _Trajectories:
+        """Return the state after a batch."""
+
+    def waiting(self) -> TensorDictBase | None:
+        """Return and drop the trajectories that the caller gets next; None if not enough have ended."""
+
+    def store(self, buffer: Any) -> None:
+        """Write the trajectories that have ended to a replay buffer, and drop them."""
+
+    def drop_running(self) -> None:
+        """Drop the trajectories that have not ended."""
+
+    def drop_all(self) -> None:
+        """Drop all trajectories."""
 
 
 class Delivery:
@@ -30,6 +55,9 @@ class Delivery:
         settings: the collector, whose arguments of these names say what to do with a batch.
         groups: the levels of the data that have done entries, the root first.
 
+    Raises:
+        ClassNotFound: ``trajs_per_batch`` is set, and steppe-agents is not installed.
+
     Attributes:
         batch: the batch in delivery and the last stage that it has completed; None between deliveries.
         whole: trajectories that span several batches; None without ``trajs_per_batch``.
@@ -38,14 +66,20 @@ class Delivery:
     def __init__(self, settings: Collector, groups: list[DoneGroup]) -> None:
         self._settings = settings
         self.batch: tuple[TensorDictBase, int] | None = None
-        self.whole = WholeTrajectories(groups) if settings.trajs_per_batch is not None else None
+        self.whole: WholeTrajectories | None = None
+        if settings.trajs_per_batch is not None:
+            self.whole = find_class("collector", "WholeTrajectories")(
+                groups,
+                number=settings.trajs_per_batch,
+                padded=settings.traj_format == "padded",
+                per_write=settings.trajs_per_write,
+            )
 
     def waiting(self) -> TensorDictBase | None:
         """Return ``trajs_per_batch`` whole trajectories if enough have ended, otherwise None."""
-        whole, number = self.whole, self._settings.trajs_per_batch
-        if whole is None or number is None or self._settings.replay_buffer is not None or len(whole) < number:
+        if self.whole is None or self._settings.replay_buffer is not None:
             return None
-        return whole.take(number, padded=self._settings.traj_format == "padded")
+        return self.whole.waiting()
 
     def processed(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a batch after ``split_trajs``, ``postproc`` and the hook, in this order."""
@@ -78,10 +112,14 @@ class Delivery:
             running, ended = self.whole.with_batch(batch)
             # In one statement, so that Ctrl-C cannot make the next call add the frames of this batch twice.
             self.whole.state, self.batch = ({} if self._settings.reset_at_each_iter else running, ended), (batch, _CUT)
-        if stage < _DELIVERED and self._settings.replay_buffer is not None:
-            self._store(batch)
+        buffer = self._settings.replay_buffer
+        if stage < _DELIVERED and buffer is not None:
+            if self.whole is not None:
+                self.whole.store(buffer)
+            else:
+                buffer.extend(batch)
             self.batch = batch, _DELIVERED
-        if self._settings.replay_buffer is None and self.whole is not None:
+        if buffer is None and self.whole is not None:
             self.batch = None
             return False
         return True
@@ -91,14 +129,3 @@ class Delivery:
         assert self.batch is not None
         (batch, _), self.batch = self.batch, None
         return batch if self._settings.replay_buffer is None else None
-
-    def _store(self, batch: TensorDictBase) -> None:
-        """Store a batch, or the trajectories that have ended, in the replay buffer."""
-        buffer = self._settings.replay_buffer
-        if self.whole is not None:
-            while len(self.whole):
-                number = len(self.whole) if self._settings.trajs_per_write is None else self._settings.trajs_per_write
-                buffer.extend(self.whole.first(number, padded=False))
-                self.whole.forget_first(number)
-        else:
-            buffer.extend(batch)

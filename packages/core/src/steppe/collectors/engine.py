@@ -88,9 +88,9 @@ class Collector(BatchLoop):
         trust_policy: the policy takes and returns a TensorDict: skip the adapter and the checks of its first call.
         replay_buffer: extend this buffer with each batch, and yield None. ``init_random_frames`` are then counted by
             its ``write_count``.
-        trajs_per_batch: yield this many whole trajectories. Unfinished trajectories are held back, and dropped at the
-            end. ``frames_per_batch`` is the number of frames collected at a time. With ``replay_buffer``, each
-            trajectory ``[frames]`` is written when it ends.
+        trajs_per_batch: yield this many whole trajectories (needs steppe-agents). Unfinished trajectories are held
+            back, and dropped at the end. ``frames_per_batch`` is the number of frames collected at a time. With
+            ``replay_buffer``, each trajectory ``[frames]`` is written when it ends.
         trajs_per_write: how many trajectories are written to the buffer in one call; None: all that have ended.
         traj_format: ``"padded"`` (also None): ``[trajectories, longest]`` with ``("collector", "mask")``; or ``"cat"``:
             ``[frames]``, one trajectory after the other.
@@ -140,6 +140,7 @@ class Collector(BatchLoop):
         PolicyError: the policy cannot be called on the environment's data.
         WorkerError: a worker could not make its environment or policy.
         NotSupported: an argument asks for a missing feature.
+        ClassNotFound: an argument needs steppe-agents, which is not installed.
         TypeError: an argument does not exist, or two contradict each other.
     """
 

@@ -67,7 +67,8 @@ class LocalBackend(CollectorBackend):
             self.env_batch_size, rows = env.batch_size, env.numel()
             steps = -(-frames // rows)
             self.frames_per_batch, self.parts_of_batch = steps * rows, f"{steps} steps of {rows} rows"
-            self.batches = BatchMaker(env, acting, agent, metadata, steps=steps, stopped=stopped)
+            same = bool(settings["return_same_td"])
+            self.batches = BatchMaker(env, acting, agent, metadata, steps=steps, stopped=stopped, same=same)
             self.sole_use = SoleUse(env)
         except BaseException:
             self.abandon()

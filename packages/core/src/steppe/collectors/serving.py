@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.agent_hook import AgentDeclarations
+from steppe.collectors.batch_maker import Key
 from steppe.collectors.engine import Collector
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.shared_weights import SharedWeights, fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
-from steppe.collectors.writer import Key
 from steppe.storage import Storage
 from steppe.workers import ControlBlock, ItemError, Service, Worker
 
@@ -53,7 +52,7 @@ class WorkerLink(Service):
         self.n_workers = 1
         self.weights: SharedWeights | None = None
         #: The row of this worker in each block of the shared memory for batches; empty before there is any.
-        self._rows: list[tuple[dict[Key, torch.Tensor], dict[Key, np.ndarray]]] = []
+        self._rows: list[dict[Key, torch.Tensor]] = []
         self._block = 0
         self._requests_served: Any = None
 
@@ -94,14 +93,13 @@ class WorkerLink(Service):
         _, spec, rows = message
         storage = Storage(spec, rows, kind="shared", fd=fds[0])
         for at in ((block, self.worker.index) for block in range(rows[0])):
-            tensors = {key: tensor[at] for key, tensor in storage.tensors.items()}
-            self._rows.append((tensors, {key: array[at] for key, array in storage.arrays.items()}))
+            self._rows.append({key: tensor[at] for key, tensor in storage.tensors.items()})
         self._write_to(0)
 
     def _write_to(self, block: int) -> None:
         """Write the next batch to a block of the shared memory."""
         self._block = block
-        self.backend.batches.keep_batches_in(*self._rows[block])
+        self.backend.batches.keep_batches_in(self._rows[block])
 
     def call(self, message: Any) -> Any:
         """Run the method that a message of the caller names, and return its result."""
@@ -148,7 +146,7 @@ class WorkerLink(Service):
         batch, steps = self._collected(random), self.backend.batches.steps_of_batch
         if not self._rows or random:
             return batch.clone(), steps
-        for key, target in self._rows[block][0].items():
+        for key, target in self._rows[block].items():
             value = batch.get(key)
             if value.data_ptr() != target.data_ptr():  # most entries are written there step by step
                 target.copy_(value)

@@ -30,10 +30,12 @@ from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
 from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.module import Module
 from steppe.envs.next_root import step_mdp, write_begun, written_by_policy
+from steppe.envs.rollout.code_path import rows_problem
 from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
+from steppe.envs.rollout.td_frames import TensorDictFrames
 from steppe.envs.row_masks import merge_reset, merge_rows, step_mask
 from steppe.envs.seeding import next_seed, system_seed
 from steppe.envs.state import BaseState, Unset, Uses
@@ -66,6 +68,7 @@ __all__ = [
     "RowSteps",
     "RowWriter",
     "Rows",
+    "TensorDictFrames",
     "Unset",
     "Uses",
     "action_rules",
@@ -94,6 +97,7 @@ __all__ = [
     "put_actions",
     "refuse_seed",
     "rows_ended",
+    "rows_problem",
     "set_exploration_type",
     "stack_frames",
     "step_mask",

@@ -15,8 +15,8 @@ from steppe.envs import compiling
 from steppe.envs.checks import spec_check
 from steppe.envs.env_meta import EnvMeta
 from steppe.envs.rollout.code_path import run_rollout
-from steppe.envs.rollout.on_tensordicts import finish as finish_rollout
-from steppe.envs.rollout.on_tensordicts import plan as plan_rollout
+from steppe.envs.rollout.rollout_plan import finish as finish_rollout
+from steppe.envs.rollout.rollout_plan import plan as plan_rollout
 from steppe.envs.seeding import random_state_kept
 from steppe.envs.seeds_and_actions import SeedsAndActions
 from steppe.envs.state import BaseState

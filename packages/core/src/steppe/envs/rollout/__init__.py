@@ -1,1 +1,1 @@
-"""Rollouts: which way one takes, the loop over TensorDicts and the one over rows, policies and random actions."""
+"""Rollouts: which code path one takes, the frames that it keeps, policies and random actions."""

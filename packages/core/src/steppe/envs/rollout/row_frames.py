@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_leaf_nontensor
 
-from steppe.envs.array.row_steps import RowSteps
 from steppe.envs.array.rows import Arrays, Ended
 from steppe.envs.data_types import Array, Key
+from steppe.envs.kept_entries import DeclaredKeys, is_kept
 from steppe.envs.rollout.policies import Policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK
-from steppe.storage import copy_rows
-from steppe.workers import InUse
+from steppe.envs.rollout.stacking import padding_like, stack_column
+from steppe.errors import PolicyError
+from steppe.specs import Composite, below_next, union
+from steppe.storage import Storage, TensorDictBuilder, build_td, copy_rows, entries
+from steppe.workers import InUse, exclusive
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
 
 __all__ = ["RowFrames", "TakeActions"]
 
@@ -24,91 +31,161 @@ TakeActions = Callable[[int], "dict[Key, torch.Tensor]"]
 #: Roots are filled from ``next`` after this many bytes of observations, which are then still in the cache.
 _NEAR = 256 * 1024
 
+#: Steps for which a run that may end early has memory at first.
+_FIRST = 256
+
 
 class RowFrames:
-    """Steps an environment on rows, and copies each step to frames: the base of rollouts and of batches of a collector.
+    """Steps an environment on rows, and copies each step to memory ``[*B, T]``: of a rollout, or of a batch.
 
     The root of a step is the ``next`` of the step before, except where an episode begins. So roots are copied from the
-    frames themselves, for many steps at once.
+    frames themselves, for many steps at once. A policy gets views of the memory as its root. The memory is given away
+    with the result, and later steps are written to other memory.
 
     Args:
-        steps: steps the rows of the environment.
-        name: the name of the environment, for errors.
+        env: an environment for which ``rows_problem`` is None, one or a batch ``(n,)``.
+        most: the largest number of steps, T.
+        declared: private entries that are kept.
+        take: returns the actions, if they are known in advance; None if a policy acts.
+        grows: begin with memory for fewer steps, because steps may end early.
 
     Attributes:
         size: batch size of the environment: empty, or ``(n,)``.
         in_use: the thread that steps the environment.
-        part: index of the caller's data in an array of rows: all rows of a batch, or row 0.
-        observed: keys of the observations.
-        capacity: how many steps the frames have.
+        taken: how many steps have been written.
     """
 
-    capacity: int
-
-    def __init__(self, steps: RowSteps, name: str) -> None:
-        self.steps, self.loop, self.rows = steps, steps.loop, steps.rows
-        self.writer, self.layout = steps.writer, steps.layout
+    def __init__(
+        self, env: EnvBase, most: int, declared: DeclaredKeys, *, take: TakeActions | None, grows: bool = False
+    ) -> None:
+        self.steps = steps = env.row_run_steps
+        self.loop, self.rows, self.writer, self.layout = steps.loop, steps.rows, steps.writer, steps.layout
         self.size, self.part = steps.batch_size, steps.part
-        self.in_use = self.writer.in_use or InUse(name)
-        self.observed: list[Key] = [key for key, _, _ in self.layout.observations]
-        row = sum(self.rows.root[key].nbytes for key in self.observed)
+        self.in_use = self.writer.in_use or InUse(type(env).__name__)
+        self.taken, self._most, self._declared, self._take = 0, most, declared, take
+        self._dim = len(self.size)
+        self._first_capacity = min(most, _FIRST) if grows else most
+        layout, rows, part = self.layout, self.rows, self.part
+        observed: list[Key] = [key for key, _, _ in layout.observations]
+        row = sum(rows.root[key].nbytes for key in observed)
         self._stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
         #: Done entries that each step may change. Others are False in a root, because rows that ended are reset.
-        self.changing_flags = self.layout.done_keys if self.layout.flags_every_step else ()
+        changing_flags = layout.done_keys if layout.flags_every_step else ()
+        self._written = [*(key for key, _, _ in layout.written), *changing_flags]
+        self._moved = [*observed, *changing_flags]
+        #: The observations that the result holds.
+        self._kept = [key for key in observed if is_kept(key, declared)]
+        private = [key for key in observed if key not in self._kept]
+        root_spec = layout.root_spec.exclude(*private)
+        self._root_spec = root_spec if take is None else union(root_spec, layout.actions.spec)
+        self._next_spec = layout.next_spec.exclude(*private)
+        self._own = set(layout.root_spec.keys(include_nested=True, leaves_only=True))
+        #: Entries that each step reads of its root, and that the result does not hold: their arrays in the rows.
+        read = [key for key in private if key in layout.read_by_all]
+        self._private = [(key, rows.next[key][part]) for key in read]
+        self._private_roots = [(key, rows.root[key][part]) for key in read]
+        #: The whole root as a step leaves it in ``next`` of the rows.
+        self._following = [(key, rows.next[key][part]) for key in (*observed, *layout.done_keys)]
+        nested = any(isinstance(child, Composite) for child in self._root_spec.values())
+        self._builder = TensorDictBuilder(self._root_spec, self.size, device=layout.device) if nested else None
+        self._memory: Mapping[Key, torch.Tensor] = {}
+        #: The entries of the environment in the root that the policy was given.
+        self._views: dict[Key, torch.Tensor] = {}
+        self._columns: dict[Key, list[Any]] = {}
 
-    def use(self, root: Arrays, following: Arrays, actions: Arrays) -> None:
-        """Write frames to these arrays from now on.
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Drop the steps that were taken, and use other memory for later ones."""
+        self.taken = 0
+
+    def keep_in(self, memory: Mapping[Key, torch.Tensor]) -> None:
+        """Write the frames to other memory, which is not given away, those that were taken included.
 
         Args:
-            root: arrays ``[T, *B, *shape]`` of the root by key.
-            following: the same for ``next``.
-            actions: the same for the actions that :meth:`with_blocks` takes. A root with an entry of that key, as a
-                primer makes it, holds the action instead.
+            memory: tensors ``[*B, T, *shape]`` on the host by key. Entries without one get new memory.
         """
-        rows, part = self.rows, self.part
-        written = [*(key for key, _, _ in self.layout.written), *self.changing_flags]
+        self._memory = memory
+        if self.taken:
+            self._move(self._capacity, self.taken)
+
+    def _allocate(self, capacity: int) -> None:
+        """Write frames to other memory from now on."""
+        self._capacity = capacity
+        # A policy gets views of the roots, and may keep them: they are written to the memory that is used again last.
+        memory = {} if self._take is None else self._memory
+        self._root = _Steps(self._root_spec, self.size, capacity, self._kept, memory)
+        next_keys: list[Key] = list(self._next_spec.keys(include_nested=True, leaves_only=True))
+        below = {key: self._memory[below_next(key)] for key in next_keys if below_next(key) in self._memory}
+        self._next = _Steps(self._next_spec, self.size, capacity, self._kept, below)
+        rows, part, root, following = self.rows, self.part, self._root.arrays, self._next.arrays
+        self._actions = {} if self._take is None else {key: root[key] for key in self.layout.action_keys}
         #: For each entry that a step writes: its array in the frames and its array in the rows.
-        self.copies = [(following[key], rows.next[key][part]) for key in written if key in following]
+        self._copies = [(following[key], rows.next[key][part]) for key in self._written if key in following]
         self._flags = [(following[key], rows.next[key][part]) for key in self.layout.done_keys]
         #: For each entry that a root takes over from ``next`` of the step before: its arrays in the frames (root,
-        #: next) and in the rows (root, next).
-        self.roots = [
+        #: next) and in the rows (root, next). An entry with the key of an action, as a primer makes it, holds the
+        #: action instead.
+        self._roots = [
             (root[key], following[key], rows.root[key][part], rows.next[key][part])
-            for key in (*self.observed, *self.changing_flags)
-            if key in root and key not in actions
+            for key in self._moved
+            if key in root and key not in self._actions
         ]
-        self.actions = actions
 
-    def begin(self, first: int) -> None:
-        """Write the root of the first step from the rows."""
-        for array, _, start, _ in self.roots:
-            array[first] = start
-        self._filled = first + 1
+    def _grow(self) -> None:
+        self._move(min(self._capacity * 2, self._most), self._capacity)
 
-    def grow(self) -> None:
-        """Get memory for more than ``capacity`` steps. A subclass that takes more steps defines it."""
-        raise NotImplementedError
+    def _move(self, capacity: int, used: int) -> None:
+        """Write frames to new memory, to which those that were taken are copied."""
+        before = self._root, self._next
+        self._allocate(capacity)
+        for old, new in zip(before, (self._root, self._next), strict=True):
+            for key, array in old.arrays.items():
+                new.arrays[key][:used] = array[:used]
 
-    def fill_roots(self, end: int) -> None:
+    # -- roots --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, root: TensorDictBase) -> None:
+        """Write the root of the next step to the rows and the frames, and get memory if it is the first step."""
+        t = self.taken
+        if not t:
+            self._columns = {}
+            self._allocate(self._first_capacity)
+        for key, row in self.rows.root.items():
+            if key in self.layout.action_keys:
+                row[...] = 0
+                continue
+            value = root.get(key, None)
+            if value is None and key in self.layout.root_inputs:
+                raise KeyError(
+                    f"There is no {key!r} in the data to start from, which each step reads. Start from what reset, "
+                    f"step_mdp or step_and_maybe_reset returned. Found {sorted(map(str, root.keys(True, True)))}."
+                )
+            row[self.part] = 0 if value is None else value.detach().numpy()
+            if key in self._root.arrays:
+                self._root.arrays[key][t] = row[self.part]
+        self._filled = t + 1
+
+    def _fill_roots(self, end: int) -> None:
         """Write the roots before step ``end`` that no reset has written: each is the ``next`` of the step before."""
         start = self._filled
         if end > start:
-            for root, following, _, _ in self.roots:
+            for root, following, _, _ in self._roots:
                 root[start:end] = following[start - 1 : end - 1]
             self._filled = end
 
-    def write_end(self, t: int, ended: Ended) -> None:
+    def _write_end(self, t: int) -> None:
         """Write the done entries of step ``t``, in which rows have ended."""
         for array, flag in self._flags:
             array[t] = flag
 
-    def begin_episodes(self, t: int, ended: Ended, end: int) -> None:
+    def _begin_episodes(self, t: int, ended: Ended, end: int) -> None:
         """Write the root of step ``t``, in which rows that were reset begin an episode, if it is before ``end``."""
         if t >= end:
             return
-        self.fill_roots(t)
+        self._fill_roots(t)
         began = [row for row, _, _ in ended]
-        for array, _, start, following in self.roots:
+        for array, _, start, following in self._roots:
             if self.size:
                 array[t] = following
                 copy_rows(array[t], start, began)
@@ -116,21 +193,46 @@ class RowFrames:
                 array[t] = start
         self._filled = t + 1
 
-    def next_root(self, t: int, root: TensorDictBase, ended: Ended) -> TensorDictBase:
-        """Return the root of step ``t``. A subclass that calls a policy defines it.
+    def _root_at(self, t: int, others: dict[Any, Any]) -> TensorDictBase:
+        """Return views of the memory of step ``t``, with other entries."""
+        self._views = views = {key: torch.from_numpy(array[t, ...]) for key, array in self._root.arrays.items()}
+        if self._builder is None:
+            level: dict[Any, Any] = {**views}
+            root: TensorDictBase = build_td(level, self.size, self.layout.device)
+        else:
+            root = self._builder(views)
+        for key, value in others.items():
+            root.set(key, value)
+        return root
 
-        Args:
-            t: the step.
-            root: the root of the step before, with the action and all else that the policy has written.
-            ended: the rows that ended in the step before, and have been reset.
-        """
-        raise NotImplementedError
+    def _next_root(self, t: int, root: TensorDictBase, ended: Ended) -> TensorDictBase:
+        """Return the root of step ``t``, with the entries of the policy that ``step_mdp`` keeps."""
+        kept = self._kept_for_next_root(root)
+        if self._private:
+            self._copy_root(kept, self._private, ended)
+        if ended:
+            self._begin_episodes(t, ended, self._most)
+        else:
+            self._fill_roots(t + 1)
+        return self._root_at(t, kept)
 
-    def keep_root(self, t: int, root: TensorDictBase) -> None:
-        """Keep the root of step ``t``, which a policy has written to. A subclass that calls a policy defines it."""
-        raise NotImplementedError
+    def _kept_for_next_root(self, root: TensorDictBase) -> dict[Any, Any]:
+        """Return the entries of others that the next root keeps, as ``step_mdp`` does: those under ``next`` first."""
+        own = self._own
+        kept: dict[Any, Any] = {}
+        for data in (root, (entries(root) if type(root) is _TD else root).get("next")):
+            if data is None:
+                continue
+            for key, value in (entries(data) if type(data) is _TD else data).items():
+                if not isinstance(value, TensorDictBase):
+                    if key not in own:
+                        kept[key] = value
+                elif key != "next" or data is not root:
+                    # A group may also hold entries of the environment, which are those of this step.
+                    kept.update({path: leaf for path, leaf in _leaves(key, value) if path not in own})
+        return kept
 
-    def copy_root(self, level: dict[Any, Any], copied: Sequence[tuple[Key, Array]], ended: Ended) -> None:
+    def _copy_root(self, level: dict[Any, Any], copied: Sequence[tuple[Key, Array]], ended: Ended) -> None:
         """Copy entries of the next root from the rows.
 
         Args:
@@ -143,69 +245,85 @@ class RowFrames:
             level.update((key, first[key]) for key, _ in copied)
             return
         for key, following in copied:
-            level[key] = _from_numpy(following.copy())
+            level[key] = torch.from_numpy(following.copy())
 
-    def with_policy(
+    def _detached(self, root: TensorDictBase, ended: Ended) -> TensorDictBase:
+        """Return the next root in memory of its own."""
+        level = self._kept_for_next_root(root)
+        self._copy_root(level, self._following, ended)
+        following: TensorDictBase = build_td({}, self.size, self.layout.device)
+        for key, value in level.items():
+            following.set(key, value)
+        return following
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    @exclusive("rollout")
+    def run(
         self,
-        act: Policy,
+        act: Policy | None,
         root: TensorDictBase,
-        first: int,
         end: int,
         *,
         goes_on: bool = False,
         until_done: bool = False,
         stopped: Callable[[], bool] | None = None,
-    ) -> tuple[int, TensorDictBase, Ended]:
-        """Step with a policy; see :meth:`with_blocks`.
+    ) -> TensorDictBase:
+        """Take steps, after those that were taken already.
 
         Args:
-            act: the policy.
-            root: the root of the first step.
-            first, end, goes_on, until_done, stopped: as in :meth:`with_blocks`.
-
-        Returns:
-            The number of the last step plus one, its root, and the rows that ended in it.
-        """
-        advance, keep_root, next_root = self.steps.advance, self.keep_root, self.next_root
-        t = first
-        while True:
-            root = with_written(root, act(root))
-            ended = advance(root, reset=goes_on or not (until_done or t + 1 == end))
-            keep_root(t, root)
-            for array, written in self.copies:
-                array[t] = written
-            t += 1
-            if ended:
-                self.write_end(t - 1, ended)
-            if t == end or (ended and until_done) or (stopped is not None and stopped()):
-                return t, root, ended
-            if t == self.capacity:
-                self.grow()
-            root = next_root(t, root, ended)
-
-    def with_blocks(
-        self,
-        take: TakeActions,
-        first: int,
-        end: int,
-        *,
-        goes_on: bool = False,
-        until_done: bool = False,
-        stopped: Callable[[], bool] | None = None,
-    ) -> tuple[int, Ended]:
-        """Step with actions that are known in advance, many at a time.
-
-        Args:
-            take: returns the next actions.
-            first: the first step to write.
-            end: the number of the last step plus one.
+            act: the policy; None if the actions are known in advance.
+            root: the root of the first of these steps.
+            end: how many steps there are then.
             goes_on: rows that end in the last step are reset too, because more steps follow later.
             until_done: end with the first step in which a row ends.
             stopped: called after each step; True ends the steps there.
 
         Returns:
-            The number of the last step plus one, and the rows that ended in it.
+            If ``goes_on``, the root of the step that follows, in memory of its own.
         """
+        self._begin(root)
+        if self._take is not None:
+            ended = self._with_blocks(self._take, end, goes_on, until_done, stopped)
+        else:
+            assert act is not None
+            first = self._kept_for_next_root(root)
+            first.update((key, torch.from_numpy(row.copy())) for key, row in self._private_roots)
+            root = self._root_at(self.taken, first)
+            root, ended = self._with_policy(act, root, end, goes_on, until_done, stopped)
+        return self._detached(root, ended) if goes_on else root
+
+    def _with_policy(
+        self,
+        act: Policy,
+        root: TensorDictBase,
+        end: int,
+        goes_on: bool,
+        until_done: bool,
+        stopped: Callable[[], bool] | None,
+    ) -> tuple[TensorDictBase, Ended]:
+        """Step with a policy; return the last root, and the rows that ended in its step."""
+        advance, keep_root, next_root, t = self.steps.advance, self._keep_root, self._next_root, self.taken
+        while True:
+            root = with_written(root, act(root))
+            ended = advance(root, reset=goes_on or not (until_done or t + 1 == end))
+            keep_root(t, root)
+            for array, written in self._copies:
+                array[t] = written
+            t += 1
+            if ended:
+                self._write_end(t - 1)
+            if t == end or (ended and until_done) or (stopped is not None and stopped()):
+                self.taken = t
+                return root, ended
+            if t == self._capacity:
+                self._grow()
+            root = next_root(t, root, ended)
+
+    def _with_blocks(
+        self, take: TakeActions, end: int, goes_on: bool, until_done: bool, stopped: Callable[[], bool] | None
+    ) -> Ended:
+        """Step with actions that are known in advance, many at a time; return the rows that ended in the last step."""
         loop, layout, decode, batched = self.loop, self.layout, self.writer.decode, bool(self.size)
         copy_root_inputs = loop.copy_root_inputs if layout.root_inputs else None
         read = [(self.rows.root[key][self.part], key) for key in layout.action_keys] if layout.reads_root else []
@@ -213,15 +331,15 @@ class RowFrames:
         # Steps that may be stopped take one action at a time: all actions that were drawn must be used, or the data of
         # a seed would depend on where batches stop.
         at_once = CHUNK if stopped is None else 1
-        t, ended = first, _NONE
+        t, ended = self.taken, _NONE
         while t < end:
             block = {key: values.numpy() for key, values in take(min(at_once, end - t)).items()}
             begin, n = t, len(next(iter(block.values())))
-            if t + n > self.capacity:
-                self.grow()
+            if t + n > self._capacity:
+                self._grow()
             for key, values in block.items():
-                self.actions[key][t : t + n] = values
-            copies, stretch = self.copies, self._stretch
+                self._actions[key][t : t + n] = values
+            copies, stretch = self._copies, self._stretch
             # A batch decodes actions in each step, one environment those of all steps of a block at once.
             decoded: Sequence[Any] = range(n) if batched else decode(block)
             for start in range(0, n, stretch):
@@ -240,19 +358,125 @@ class RowFrames:
                     if copy_root_inputs is not None:
                         copy_root_inputs([row for row, _, _ in ended] if ended else ())
                     if ended:
-                        self.write_end(t - 1, ended)
+                        self._write_end(t - 1)
                         if until_done:
-                            self.fill_roots(t)
-                            return t, ended
+                            self._fill_roots(t)
+                            self.taken = t
+                            return ended
                         if goes_on or t < end:
                             if not batched:  # episodes end seldom, and step_and_reset would cost each step 0.4 us
                                 loop.reset((0,))
-                            self.begin_episodes(t, ended, end)
-                self.fill_roots(t)
+                            self._begin_episodes(t, ended, end)
+                self._fill_roots(t)
             if stopped is not None and stopped():
                 break
-        return t, ended
+        self.taken = t
+        return ended
+
+    # -- the result ---------------------------------------------------------------------------------------------------
+
+    def _keep_root(self, t: int, root: TensorDictBase) -> None:
+        """Keep the entries that the policy has written; they are stacked at the end, with their gradients."""
+        views = self._views
+        source: Any = entries(root) if type(root) is _TD else root
+        for key, value in source.items():
+            if key in views:
+                self._keep_own(t, key, value)
+            elif isinstance(value, TensorDictBase):
+                for path, leaf in _leaves(key, value):
+                    if path in views:
+                        self._keep_own(t, path, leaf)
+                    elif is_kept(path, self._declared):
+                        self._columns.setdefault(path, []).append(leaf)
+            elif key[0] != "_" or is_kept(key, self._declared):
+                self._columns.setdefault(key, []).append(value)
+
+    def _keep_own(self, t: int, key: Key, value: torch.Tensor) -> None:
+        """Keep an entry of the environment if the policy has replaced its tensor; otherwise it is in the memory."""
+        column = self._columns.get(key)
+        if column is not None:
+            column.append(value)
+        elif value is not self._views[key]:
+            self._columns[key] = [*self._root.tensors[key][:t].unbind(0), value]
+
+    def result(self, *, whole: bool = False) -> TensorDictBase:
+        """Return the steps that were taken as one TensorDict ``[*B, T]``.
+
+        Args:
+            whole: add frames of zeros up to the largest number of steps.
+
+        Raises:
+            PolicyError: the policy did not write an entry in each step, or not with the same shape.
+        """
+        taken, memory = self.taken, self._memory
+        length = self._most if whole else taken
+        mostly_unused = length * 2 <= self._capacity  # a slice would keep all of it alive
+
+        def cut(column: torch.Tensor) -> torch.Tensor:
+            if whole:
+                column.narrow(self._dim, taken, length - taken).zero_()
+            if length == self._capacity:
+                return column
+            used = column.narrow(self._dim, 0, length)
+            return used.clone() if mostly_unused else used
+
+        root, following = (
+            TensorDictBuilder(spec, (*self.size, length), device=self.layout.device)(
+                {key: cut(tensor) for key, tensor in steps.storage.items()}
+            )
+            for spec, steps in ((self._root_spec, self._root), (self._next_spec, self._next))
+        )
+        root.set("next", following)
+        for key, column in self._columns.items():
+            if len(column) != taken:
+                raise PolicyError(f"The policy wrote {key!r} in {len(column)} of {taken} steps; write it in each.")
+            if taken < length:
+                column = [*column, *[padding_like(column[0])] * (length - taken)]
+            root.set(key, stack_column(key, column, self._dim, memory.get(key)))
+        if self._take is None:
+            for key in self._root.storage:
+                if key in memory and key not in self._columns:
+                    root.set(key, memory[key].copy_(root.get(key)))
+        return root
+
+
+class _Steps:
+    """Memory for steps ``[*B, T]``, with views in which time comes first.
+
+    Args:
+        spec: the spec of one row.
+        size: batch size of the environment.
+        capacity: number of steps.
+        unset: keys of entries that are written in each step, whose memory need not be filled with zeros.
+        memory: tensors ``[*B, T, *shape]`` by key that are used; other entries get new memory.
+
+    Attributes:
+        storage: tensors ``[*B, T, *shape]`` by key.
+        arrays, tensors: views ``[T, *B, *shape]`` of the same memory.
+    """
+
+    def __init__(
+        self, spec: Composite, size: torch.Size, capacity: int, unset: list[Key], memory: Mapping[Key, torch.Tensor]
+    ) -> None:
+        used = [key for key in spec.keys(include_nested=True, leaves_only=True) if key in memory]
+        for key in used:
+            if key not in unset:
+                memory[key].zero_()
+        made = Storage(spec.exclude(*used) if used else spec, (*size, capacity), unset=unset)
+        self.storage: dict[Key, torch.Tensor] = {**made.tensors, **{key: memory[key] for key in used}}
+        self.tensors = dict(self.storage)
+        self.arrays: Arrays = {**made.arrays, **{key: memory[key].numpy() for key in used}}
+        dim = len(size)
+        if dim:
+            self.arrays = {key: np.moveaxis(array, dim, 0) for key, array in self.arrays.items()}
+            self.tensors = {key: tensor.movedim(dim, 0) for key, tensor in self.tensors.items()}
 
 
 _NONE: Ended = []
-_from_numpy = torch.from_numpy
+_TD = type(build_td({}))
+
+
+def _leaves(name: str, group: TensorDictBase) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the entries of a group at any depth, with their keys in the data that holds the group."""
+    for path, leaf in group.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
+        yield (name, *((path,) if isinstance(path, str) else path)), leaf

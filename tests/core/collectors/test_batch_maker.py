@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tensordict import TensorDictBase
@@ -29,12 +28,9 @@ def test_batches_move_to_memory_given_after_the_first_step(make, compact):
         backend = there.backend
         assert isinstance(backend, LocalBackend)
         spec = backend.prepare()
-        memory = {
-            key: np.zeros(spec[key].shape, torch.zeros(0, dtype=spec[key].dtype).numpy().dtype)
-            for key in spec.keys(True, True)
-        }
-        tensors = {key: torch.from_numpy(array) for key, array in memory.items()}
-        backend.batches.keep_batches_in(tensors, memory)
+        assert spec is not None
+        tensors = {key: torch.zeros(spec[key].shape, dtype=spec[key].dtype) for key in spec.keys(True, True)}
+        backend.batches.keep_batches_in(tensors)
 
         for _ in range(3):
             expected, batch = next(here), next(there)

@@ -1,7 +1,8 @@
-"""Rollouts on TensorDicts, for every environment, and the arguments and result of all rollouts."""
+"""RolloutPlan: the arguments of a rollout, what acts in it, and what is done with its result."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.done import any_done, rows_ended, truncated_keys
-from steppe.envs.kept_entries import DeclaredKeys, declared_keys, without_private
-from steppe.envs.rollout.copied_frames import CopiedFrames
+from steppe.envs.data_types import Key
+from steppe.envs.done import truncated_keys
+from steppe.envs.kept_entries import DeclaredKeys, declared_keys
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import RandomActions, write_actions
-from steppe.envs.rollout.stacking import stack_frames
+from steppe.envs.rollout.row_frames import TakeActions
 from steppe.errors import SpecError
 from steppe.specs import CPU, StackedComposite
-from steppe.storage import build_td, entries, name_dims
+from steppe.storage import entries, name_dims
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["RolloutPlan", "actor", "finish", "out_of_actions", "plan", "rollout_on_tensordicts"]
+__all__ = ["RolloutPlan", "actor", "finish", "known_actions", "plan"]
 
 
 @dataclass
@@ -59,7 +60,7 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
         raise TypeError("rollout: give a policy or actions, not both.")
     if hasattr(actions, "__len__"):
         if not len(actions):
-            raise out_of_actions()
+            raise _out_of_actions()
         max_steps = min(max_steps, len(actions))
     if policy is not None and not given["trust_policy"]:
         policy = as_policy(policy, env)
@@ -95,47 +96,6 @@ def _policy_device(policy: Any) -> torch.device | None:
     return None
 
 
-def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
-    """Run a rollout through TensorDicts; works for every environment."""
-    assert plan.start is not None
-    act = actor(env, plan)
-    keep_going = not plan.break_any and not plan.break_all
-    root: TensorDictBase = plan.start
-    whole = keep_going and plan.callback is None and plan.storing_device is None
-    copied = CopiedFrames(plan.batch_dims, plan.max_steps) if whole and plan.max_steps > 1 else None
-    frames: list[TensorDictBase] = []
-    following: TensorDictBase | None
-    for step in range(plan.max_steps):
-        root = act(root)
-        last = step == plan.max_steps - 1
-        if keep_going and not last:
-            frame, following = env.step_and_maybe_reset(root)
-        else:
-            if plan.break_all and step:
-                _skip_ended(env, root)
-            frame, following = env.step(root), None
-        if plan.callback is not None or plan.storing_device is not None:
-            frames.append(_stored(frame, plan.storing_device))
-        else:
-            frames.append(frame if copied is None else copied.add(frame))
-        if plan.callback is not None:
-            plan.callback(env, frame)
-        if last:
-            break
-        if not keep_going and _ended(env, frame.get("next"), every=plan.break_all):
-            break
-        root = env.step_mdp(frame) if following is None else following
-    return without_private(
-        stack_frames(
-            frames,
-            plan.batch_dims,
-            contiguous=plan.contiguous,
-            known=None if copied is None else copied.columns(len(frames)),
-        ),
-        plan.declared,
-    )
-
-
 def actor(env: EnvBase, plan: RolloutPlan) -> Policy:
     """Return what writes the actions of a rollout into the data of each step."""
     policy = plan.policy
@@ -167,7 +127,31 @@ def actor(env: EnvBase, plan: RolloutPlan) -> Policy:
     return cast
 
 
-def out_of_actions() -> SpecError:
+def known_actions(env: EnvBase, plan: RolloutPlan) -> TakeActions:
+    """Return what gathers ``actions=`` into blocks, each of which is checked once; or draws random actions."""
+    actions, writer = plan.actions, env.row_writer
+    if actions is None:
+        return RandomActions(env).take
+    assert writer is not None
+    taken = 0
+
+    def take(at_most: int) -> dict[Key, torch.Tensor]:
+        nonlocal taken
+        steps = list(itertools.islice(actions, at_most))
+        if not steps:
+            raise _out_of_actions()
+        if isinstance(steps[0], TensorDictBase):
+            columns = {key: [step.get(key, None) for step in steps] for key in writer.layout.action_keys}
+        else:
+            columns = {env.action_key: steps}
+        first, taken = taken, taken + len(steps)
+        fitted: dict[Key, torch.Tensor] = writer.layout.actions.fit_steps(columns, env.batch_size, first=first)
+        return fitted
+
+    return take
+
+
+def _out_of_actions() -> SpecError:
     """Return the error of a rollout whose ``actions=`` are used up."""
     return SpecError("rollout: actions= has fewer entries than steps were taken; lower max_steps or give more.")
 
@@ -186,7 +170,7 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
         try:
             action = next(actions)
         except StopIteration:
-            raise out_of_actions() from None
+            raise _out_of_actions() from None
         plain = type(action) is torch.Tensor and type(td) is TensorDict
         if plain and type(only) is str and td.device in (None, action.device) and not td.is_locked:
             entries(td)[only] = action  # the step checks it
@@ -203,28 +187,6 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
         return td.set(only, action)
 
     return replayed
-
-
-def _skip_ended(env: EnvBase, root: TensorDictBase) -> None:
-    done = rows_ended(root, env.done_groups, every=True)
-    if bool(done.any()):
-        root.set("_step", ~done)
-
-
-def _ended(env: EnvBase, following: TensorDictBase, *, every: bool) -> bool:
-    if every:
-        return bool(rows_ended(following, env.done_groups, every=True).all())
-    return any_done(following, env.done_groups)
-
-
-def _stored(frame: TensorDictBase, device: torch.device | None) -> TensorDictBase:
-    if device is not None and frame.device != device:
-        return frame.to(device)
-    return (
-        frame.copy()
-        if type(frame) is not TensorDict
-        else build_td(dict(entries(frame)), frame.batch_size, frame.device)
-    )
 
 
 def finish(plan: RolloutPlan, result: TensorDictBase) -> TensorDictBase:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tensordict import TensorDictBase
 from tensordict import cat as cat_tds
 
-from steppe.collectors.trajectories import split_trajectories
+from steppe.collectors import split_trajectories
 from steppe.envs import DoneGroup, rows_ended
 
 __all__ = ["WholeTrajectories"]
@@ -19,16 +21,23 @@ class WholeTrajectories:
 
     Each method computes its result first and assigns it last, so Ctrl-C loses no frame of a trajectory.
 
+    A collector makes it for ``trajs_per_batch=``.
+
     Args:
         groups: the levels of the data that have done entries, the root first.
+        number: how many trajectories the caller gets at once.
+        padded: the caller gets ``[number, longest]``, padded, with a mask; False: ``[frames]``, one trajectory after
+            the other.
+        per_write: how many trajectories are written to a replay buffer at once; None: all that have ended.
 
     Attributes:
         state: the segments of running trajectories by id, and the trajectories that have ended. Both are replaced,
             never changed in place.
     """
 
-    def __init__(self, groups: list[DoneGroup]) -> None:
+    def __init__(self, groups: list[DoneGroup], *, number: int, padded: bool, per_write: int | None) -> None:
         self._groups = groups
+        self._number, self._padded, self._per_write = number, padded, per_write
         self.state: _State = ({}, [])
 
     def __len__(self) -> int:
@@ -70,25 +79,26 @@ class WholeTrajectories:
         """Drop all trajectories, also those that have ended."""
         self.state = {}, []
 
-    def take(self, number: int, *, padded: bool) -> TensorDictBase:
-        """Return and drop the first trajectories that ended; see :meth:`first`."""
-        trajectories = self.first(number, padded=padded)
-        self.forget_first(number)
+    def waiting(self) -> TensorDictBase | None:
+        """Return and drop the trajectories that the caller gets next; None if not enough have ended."""
+        if len(self) < self._number:
+            return None
+        frames = self._first(self._number)
+        trajectories = split_trajectories(frames, prefix="collector") if self._padded else frames
+        self._forget_first(self._number)
         return trajectories
 
-    def first(self, number: int, *, padded: bool) -> TensorDictBase:
-        """Return the first trajectories that ended, without dropping them.
+    def store(self, buffer: Any) -> None:
+        """Write the trajectories that have ended to a replay buffer, ``[frames]`` each time, and drop them."""
+        while len(self):
+            number = len(self) if self._per_write is None else self._per_write
+            buffer.extend(self._first(number))
+            self._forget_first(number)
 
-        Args:
-            number: how many.
-            padded: return ``[number, longest]``, padded, with a mask; False returns ``[frames]``, one trajectory after
-                the other.
-        """
-        frames = _concatenated(self.state[1][:number])
-        return split_trajectories(frames, prefix="collector") if padded else frames
+    def _first(self, number: int) -> TensorDictBase:
+        return _concatenated(self.state[1][:number])
 
-    def forget_first(self, number: int) -> None:
-        """Drop the trajectories that :meth:`first` returns."""
+    def _forget_first(self, number: int) -> None:
         self.state = self.state[0], self.state[1][number:]
 
 
