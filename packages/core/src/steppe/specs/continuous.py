@@ -121,7 +121,7 @@ class Bounded(_Numbers):
 
     @property
     def space(self) -> ContinuousBox:
-        """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape. They can be edited.
+        """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape. They can be assigned.
 
         Bounds of another shape may be assigned before the spec is given that shape: ``spec.shape = ...``.
         """
