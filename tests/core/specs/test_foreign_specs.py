@@ -172,7 +172,7 @@ def test_stacks_of_values_follow_operations_on_shapes() -> None:
     assert [part.zero().data for part in spec.unbind(0)] == ["a", "b", "c"]
     assert spec.clone() == spec
     assert spec != spec[::-1]
-    with pytest.raises(SpecError, match="differ along dimension 0"):
+    with pytest.raises(NotSupported, match="number of stacked specs is fixed"):
         spec.make_neg_dim(0)
 
 

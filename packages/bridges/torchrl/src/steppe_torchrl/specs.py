@@ -159,6 +159,8 @@ def _is_value(part: object) -> bool:
     """Whether a choice is a value: stored as it is in TorchRL, as a spec of that value in steppe."""
     if is_non_tensor(part):
         return True
+    if isinstance(part, steppe_specs.Stacked):
+        return all(map(_is_value, part.specs))
     return isinstance(part, steppe_specs.NonTensor) and type(part) is not steppe_specs.NonTensor
 
 

@@ -18,10 +18,20 @@ from .base import DeviceLike, Key, Rows, named
 from .shapes import ShapeLike
 from .shaping import Shaped
 
-__all__ = ["NonTensor", "same_data"]
+__all__ = ["Fixed", "NonTensor", "flat_values"]
 
 
-def same_data(one: object, other: object) -> bool:
+def flat_values(val: object) -> list[Any]:
+    """Return the values of non-tensor data as a flat list; of a bare value, a list of one."""
+    if not isinstance(val, (NonTensorData, NonTensorStack)):
+        return [val]
+    out: list[Any] = [val.tolist()]
+    for _ in range(val.batch_dims):
+        out = [value for values in out for value in values]
+    return out
+
+
+def _same_data(one: object, other: object) -> bool:
     """Whether two values are equal, arrays included."""
     same = one is other or one == other
     return bool(np.all(same)) if isinstance(same, np.ndarray) else bool(same)
@@ -150,13 +160,27 @@ class NonTensor(Shaped):
             raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")
 
     def __eq__(self, other: object) -> bool:
-        """Whether shape, device and example are equal."""
+        """Whether class, shape, device and example are equal."""
         if not isinstance(other, NonTensor):
             return NotImplemented
-        if (self._shape, self._device) != (other._shape, other._device):
+        if (type(self), self._shape, self._device) != (type(other), other._shape, other._device):
             return False
-        return same_data(self.example_data, other.example_data)
+        return _same_data(self._example, other._example)
 
     def __repr__(self) -> str:
         device = f", device={str(self._device)!r}" if self._device is not None else ""
-        return f"NonTensor(shape={tuple(self._shape)}{device}, example_data={self._example!r})"
+        return f"{type(self).__name__}(shape={tuple(self._shape)}{device}, example_data={self._example!r})"
+
+
+class Fixed(NonTensor):
+    """Non-tensor data whose only valid value is the example."""
+
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+        faults = list(super()._faults(val, key, rows, exact))
+        yield from faults
+        if not faults and not all(_same_data(value, self._example) for value in flat_values(val)):
+            yield f"{named(key, self)}: expected {self._example!r}, found {self.to_numpy(val)!r}."
+
+    def cardinality(self) -> int:
+        """Return 1."""
+        return 1
