@@ -219,7 +219,8 @@ def test_entries_have_the_rows_of_the_tensordict_that_holds_them() -> None:
     assert spec.is_in(good)
     assert not spec.is_in(good.clone().set("a", torch.zeros(5, 2, 3)))
     assert not spec.is_in(good.clone().set(("b", "c"), torch.zeros(5, 2)))
-    assert spec.is_in({"a": torch.zeros(2, 3), "b": {"c": torch.zeros(2)}})
+    assert spec.is_in({"a": torch.zeros(3), "b": {"c": torch.zeros(())}})
+    assert not spec.is_in({"a": torch.zeros(2, 3), "b": {"c": torch.zeros(2)}})  # a dict has no batch size
     assert not spec.is_in({"a": torch.zeros(2, 3), "b": {"c": torch.zeros(4)}})
 
 

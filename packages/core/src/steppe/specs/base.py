@@ -174,8 +174,8 @@ class Spec(metaclass=SpecMeta):
     def is_in(self, val: object, *, exact: bool = False) -> bool:
         """Whether ``val`` matches the shape, dtype and domain of the spec.
 
-        Additional leading dimensions are valid, such as the time dimension of ``rollout["action"]``. A TensorDict may
-        hold entries that are not in the spec. This method never raises.
+        Additional leading dimensions are valid, such as the time dimension of ``rollout["action"]``, but not
+        for a dict, which has no batch size. Entries that are not in the spec are valid. This method never raises.
 
         Args:
             val: anything.
@@ -227,15 +227,12 @@ class Spec(metaclass=SpecMeta):
             val: array, tensor, number or nested list of the spec's shape, with any leading dimensions.
             ignore_device: leave the data on its device.
             key: name of the data in errors.
-            lead: the leading dimensions that ``val`` must have; None for any.
+            lead: the leading dimensions that ``val`` must have. None: any for one tensor; those of a TensorDict or a
+                stacked tensor; none for a dict, or a list with the value of each part of a stack.
 
         Raises:
             SpecError: the shape does not match, the value is not numeric, or an integer or bool dtype cannot hold it.
         """
-
-    def _lead_dims(self, shape: Sequence[int]) -> int:
-        """Return the number of leading dimensions of a library's value."""
-        return max(0, len(shape) - self.ndim)
 
     def memoize_encode(self, mode: bool = True) -> None:
         """Ignored, with a warning: :meth:`encode` needs no preparation. Programs for TorchRL call it."""

@@ -149,9 +149,6 @@ class Choice(Spec):
         assert first is not None
         raise first
 
-    def _lead_dims(self, shape: Sequence[int]) -> int:
-        return self._choices[0]._lead_dims(shape)
-
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Convert data for a library; see :meth:`Spec.to_numpy`."""
         self._check_if(safe, val, key)

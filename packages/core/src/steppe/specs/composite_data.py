@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
-import numpy as np
 import torch
 from tensordict import (
     LazyStackedTensorDict,
@@ -99,7 +97,7 @@ class CompositeData(CompositeShape):
             yield f"{name}: expected a TensorDict, found {type(val).__name__}."
             return
         if not is_tensor_collection(val):
-            lead = self._lead_of(val) if rows is None else rows
+            lead = rows or ()
         elif not shapes.fits_rows(val.batch_size, self.shape, rows):
             yield f"{name}: expected batch size {(*(rows or ()), *self.shape)}, found {tuple(val.batch_size)}."
             return
@@ -126,13 +124,6 @@ class CompositeData(CompositeShape):
         inner = lead[: val.stack_dim] + lead[val.stack_dim + 1 :]
         for i, (spec, row) in enumerate(self._rows(val)):
             yield from spec._faults(row, entry_key(key, f"[{i}]"), inner, exact)
-
-    def _lead_of(self, val: Any) -> tuple[int, ...]:
-        """Return the leading dimensions of the first entry of a dict."""
-        for name, child in self._entries.items():
-            if hasattr(val.get(name), "shape"):
-                return shapes.lead_of(val[name], child.ndim)
-        return ()
 
     def _has_dynamic_sizes(self) -> bool:
         return any(-1 in spec.shape for spec in self.values(include_nested=True) if spec is not None)
@@ -192,8 +183,8 @@ class CompositeData(CompositeShape):
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Convert a dict or TensorDict of a library's values to a TensorDict.
 
-        Missing entries are left out. All entries have the same leading dimensions: those of the TensorDict, or of the
-        first entry with more than one element.
+        Missing entries are left out. All entries have the leading dimensions of the TensorDict, or ``lead``. A dict has
+        none by default.
 
         Raises:
             SpecError: an entry is not in the spec, or has the wrong shape.
@@ -207,7 +198,8 @@ class CompositeData(CompositeShape):
                 f"Drop them, or add them to the spec."
             )
         if lead is None:
-            lead = self._lead_of_values(val)
+            has_rows = is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None)
+            lead = tuple(val.batch_size[: val.ndim - self.ndim]) if has_rows else ()
         encoded = {}
         for name, child in self._children.items():
             if name not in val.keys():
@@ -218,29 +210,6 @@ class CompositeData(CompositeShape):
             if value is not None:
                 encoded[name] = value
         return self._data(encoded, torch.Size(lead))
-
-    def _lead_of_values(self, val: Any) -> tuple[int, ...]:
-        """Return the leading dimensions of a library's values; none for values that ``encode`` refuses."""
-        if not _is_data(val):
-            return ()
-        if is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None):
-            return tuple(val.batch_size[: val.ndim - self.ndim])
-        for name, child in self._entries.items():
-            if name not in val.keys():
-                continue
-            value = _entry(val, name)
-            if isinstance(child, CompositeData):
-                lead = child._lead_of_values(value)
-                if lead:
-                    return lead
-                continue
-            try:
-                shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
-            except (TypeError, ValueError, RuntimeError):  # rows of different sizes
-                continue
-            if math.prod(shape) != 1:
-                return tuple(shape[: child._lead_dims(shape)])
-        return ()
 
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Convert each entry; return them as a dict, with a dict for each nested Composite."""

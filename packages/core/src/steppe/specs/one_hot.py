@@ -233,10 +233,6 @@ class OneHot(Discrete):
             tensor = self._one_hot(index, self._dtype)
         return self._cast(tensor, key, ignore_device=ignore_device)
 
-    def _lead_dims(self, shape: Sequence[int]) -> int:
-        is_rows = bool(shape) and shape[-1] == self._shape[-1]
-        return max(0, len(shape) - (self.ndim if is_rows else len(self._number_shape())))
-
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return category numbers as an int64 array; see :meth:`to_categorical`."""
         self._check_if(safe, val, key)

@@ -191,12 +191,6 @@ class StackedComposite(LazyStack[Composite], Composite):
         """Convert the data of each part; return a list with the dict of each, which ``encode`` accepts."""
         return self._each(self._separate(val, key), key, "to_numpy", safe=safe)
 
-    def _lead_of_values(self, val: Any) -> tuple[int, ...]:
-        if not isinstance(val, (list, tuple)):
-            return super()._lead_of_values(val)
-        leads = (part._lead_of_values(row) for part, row in zip(self._parts, val, strict=False))
-        return next(filter(None, leads), ())
-
     def _type_check_entry(self, value: object, key: NestedKey) -> None:
         if isinstance(value, torch.Tensor):
             super()._type_check_entry(value, key)
