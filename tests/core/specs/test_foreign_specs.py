@@ -48,7 +48,7 @@ def test_tensors_and_wrong_batches_are_no_text() -> None:
     assert not spec.is_in(NonTensorStack("a", "b", "c"))
     assert not spec.is_in("a")
     assert not NonTensor().is_in(torch.zeros(()))
-    with pytest.raises(SpecError, match="found a Tensor"):
+    with pytest.raises(SpecError, match="expected non-tensor data, found Tensor"):
         NonTensor().type_check(torch.zeros(()))
     with pytest.raises(SpecError, match=r"expected non-tensor data of shape \(2,\), found a bare str"):
         spec.project("a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -256,7 +256,6 @@ class Spec(metaclass=SpecMeta):
         if CHECKED if safe is None else safe:
             self.assert_is_in(val, key=key)
 
-    @abstractmethod
     def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` has the dtype of the spec.
 
@@ -264,10 +263,15 @@ class Spec(metaclass=SpecMeta):
             value: data.
             key: name of the data in the error.
         """
+        self._type_check(value, key)
 
     def _type_check(self, value: object, key: Key) -> None:
         # Composites call this for an entry, because the second argument of their type_check selects entries.
-        self.type_check(value, key)
+        actual = value.dtype if isinstance(value, torch.Tensor) else None
+        if actual is not self.dtype:
+            expected = "non-tensor data" if self.dtype is None else f"dtype {self.dtype}"
+            found = type(value).__name__ if actual is None or self.dtype is None else actual
+            raise SpecError(f"{named(key, self)}: expected {expected}, found {found}.")
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
         """Select from ``tensor_to_index``, which has an entry per category, the entries of the categories ``index``.

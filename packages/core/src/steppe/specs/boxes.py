@@ -117,7 +117,7 @@ class BoxList(Box):
         boxes: the sets, in order.
     """
 
-    boxes: list[CategoricalBox | BoxList]
+    boxes: Sequence[CategoricalBox | BoxList]
 
     @staticmethod
     def from_nvec(nvec: torch.Tensor | Sequence[int]) -> Any:

@@ -154,10 +154,6 @@ class Choice(Spec):
         self._check_if(safe, val, key)
         return self._choices[0].to_numpy(val, False, key=key)
 
-    def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError if ``value`` has another dtype than the specs."""
-        self._choices[0].type_check(value, key)
-
     def cardinality(self) -> int | float:
         """Return the sum over the specs; data that is valid for two of them counts twice."""
         counts = [choice.cardinality() for choice in self._choices]

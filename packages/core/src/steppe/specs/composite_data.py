@@ -21,7 +21,7 @@ from . import shapes
 from .base import Key, Rows, Spec, named
 from .composite_shape import CompositeShape
 from .dtypes import CPU
-from .keys import as_path, is_key
+from .keys import is_key
 from .shapes import ShapeLike
 
 __all__ = ["CompositeData", "entry_key"]
@@ -220,11 +220,11 @@ class CompositeData(CompositeShape):
             for name, child in self._entries.items()
         }
 
-    def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
+    def type_check(self, value: Any, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
         """Raise a SpecError if an entry is missing or has the wrong dtype.
 
         Args:
-            value: a TensorDict or a dict; with one selected key, it may be the value of this entry.
+            value: a TensorDict; with one selected key, it may be the value of this entry.
             selected_keys: key or keys of the entries to check; all by default.
 
         Raises:
@@ -234,13 +234,9 @@ class CompositeData(CompositeShape):
             self._type_check(value, None)
             return
         for key in [selected_keys] if is_key(selected_keys) else selected_keys:
-            self._type_check_entry(value, key)
-
-    def _type_check_entry(self, value: object, key: NestedKey) -> None:
-        child = self[key]
-        if child is not None:
-            data = value if isinstance(value, torch.Tensor) else _nested_entry(value, key, self)
-            child._type_check(data, key)
+            child = self.get(key)
+            if child is not None:
+                child._type_check(value if isinstance(value, torch.Tensor) else value.get(key), key)
 
     def _type_check(self, value: object, key: Key) -> None:
         self._check_data(value, key)
@@ -311,14 +307,6 @@ def _reads_as_one(val: LazyStackedTensorDict) -> bool:
         elif isinstance(first, LazyStackedTensorDict) and not _reads_as_one(first):
             return False
     return True
-
-
-def _nested_entry(value: Any, key: NestedKey, spec: Spec) -> Any:
-    for name in as_path(key):
-        if name not in value.keys():
-            raise SpecError(f"{named(None, spec)}: expected an entry {key!r}, found {sorted(map(str, value.keys()))}.")
-        value = _entry(value, name)
-    return value
 
 
 def _entry(val: Any, name: str) -> Any:

@@ -154,11 +154,6 @@ class NonTensor(Shaped):
             return val.tolist()
         return val.data if isinstance(val, NonTensorData) else val
 
-    def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError if ``value`` is a tensor."""
-        if isinstance(value, (torch.Tensor, TensorDictBase)) and not isinstance(value, NonTensorStack):
-            raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")
-
     def __eq__(self, other: object) -> bool:
         """Whether class, shape, device and example are equal."""
         if not isinstance(other, NonTensor):

@@ -180,11 +180,6 @@ class Stacked(LazyStack[Spec]):
             return np.stack(values, len(self._lead_of(val)) + self._dim)
         return values
 
-    def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError if ``value`` has another dtype than the specs."""
-        for part, row in zip(self._parts, self._separate(value, key), strict=True):
-            part.type_check(row, key)
-
     def array_check(self) -> ArrayCheck | None:
         """Check the rows of each part with its own check."""
         checks = [part.array_check() for part in self._parts]

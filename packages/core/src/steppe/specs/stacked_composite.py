@@ -191,15 +191,13 @@ class StackedComposite(LazyStack[Composite], Composite):
         """Convert the data of each part; return a list with the dict of each, which ``encode`` accepts."""
         return self._each(self._separate(val, key), key, "to_numpy", safe=safe)
 
-    def _type_check_entry(self, value: object, key: NestedKey) -> None:
+    def type_check(self, value: Any, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
+        """Check each part; see :meth:`Composite.type_check`. All parts must have the selected keys."""
         if isinstance(value, torch.Tensor):
-            super()._type_check_entry(value, key)
+            super().type_check(value, selected_keys)
             return
-        holders = [(part, row) for part, row in self.rows_of(value) if key in part]
-        if not holders:
-            raise KeyError(self._not_found(key))
-        for part, row in holders:
-            part.type_check(row, key)
+        for part, row in self.rows_of(value):
+            part.type_check(row, selected_keys)
 
     def _type_check(self, value: object, key: Key) -> None:
         for i, (part, row) in enumerate(zip(self._parts, self._separate(value, key), strict=True)):
