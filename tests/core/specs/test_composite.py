@@ -393,7 +393,7 @@ def test_flattening_does_not_touch_the_entries_own_dimensions(spec: Composite) -
 
 
 def test_impossible_shapes_are_errors_of_ours(spec: Composite) -> None:
-    with pytest.raises(SpecError, match=r"shape \(4,\): cannot expand to \(3,\)"):
+    with pytest.raises(SpecError, match=r"shape \(4,\): cannot expand \(3,\)"):
         spec.expand(3)
     with pytest.raises(SpecError, match="cannot reshape"):
         spec.reshape(3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -169,10 +168,10 @@ class Choice(Spec):
     # Shapes, copies and devices ----------------------------------------------------------------------------------
 
     def _apply(self, change: Callable[[Any], Any], doing: str) -> Self:
-        return type(self)(list(map(change, self._choices)))
+        return type(self)([choice._apply(change, doing) for choice in self._choices])
 
     def _index(self, index: object) -> Any:
-        return self._apply(itemgetter(index), "index")
+        return type(self)([choice[index] for choice in self._choices])
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec."""

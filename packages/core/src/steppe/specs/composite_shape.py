@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from operator import methodcaller
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tensordict import TensorDict
 
 from steppe.errors import SpecError
 
@@ -16,7 +16,7 @@ from . import shapes
 from .base import Spec
 from .composite_entries import CompositeEntries
 from .locking import Lockable
-from .shapes import ShapeLike
+from .shapes import Change
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,7 +27,7 @@ __all__ = ["CompositeShape"]
 class CompositeShape(CompositeEntries, Lockable):
     """The part of a Composite that handles its batch dimensions. Results are unlocked.
 
-    Names of dimensions stay with them; ``reshape``, ``flatten`` and ``unflatten`` drop them.
+    Names of dimensions follow shape operations as those of TensorDicts do.
     """
 
     _names: list[str | None]
@@ -79,75 +79,37 @@ class CompositeShape(CompositeEntries, Lockable):
             raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self.shape)}, found {checked}.")
         return checked
 
-    def _lead_names(self, lead: int) -> list[str | None]:
-        new: list[str | None] = [None] * lead
-        return new + self._names
-
     # Operations --------------------------------------------------------------------------------------------------
 
-    def _batch_dim(self, dim: int) -> int:
-        return shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
+    def _apply(self, change: Change, doing: str) -> Any:
+        def on_rows(data: Any) -> Any:
+            # A TensorDict applies the operation to the batch dimensions, and leaves the others of the entry alone.
+            rows: Any = change(TensorDict({"data": data}, batch_size=data.shape[: self.ndim]))
+            return rows["data"]
 
-    def expand(self, *sizes: ShapeLike) -> Self:
-        """Return the spec of data expanded to a larger batch size; -1 keeps a size."""
-        target = shapes.flat_sizes(sizes)
-        shape = self._shape_after(f"expand to {tuple(target)}", lambda t: t.expand(target))
-        names = self._lead_names(len(shape) - self.ndim)
-        return self._remake(shape, lambda child: child.expand(*target, *child.shape[self.ndim :]), names)
+        out = self._remake(self._shape_after(doing, change), lambda child: child._apply(on_rows, doing), None)
+        return self._renamed(out, change)
 
-    def squeeze(self, dim: int | None = None) -> Self:
-        """Return the spec without a batch dimension of size 1, or without any of them."""
-        if dim is not None and self.ndim:
-            at = self._batch_dim(dim)
-            shape = self._shape_after("squeeze", lambda t: t.squeeze(at))
-            names = self.names
-            if len(shape) < self.ndim:
-                del names[at]
-            return self._remake(shape, lambda child: child.squeeze(at), names)
-        if dim is not None and dim not in (-1, 0):
-            self._batch_dim(dim)
-        out = self
-        for at in reversed(range(self.ndim)):
-            if self.shape[at] == 1:
-                out = out.squeeze(at)
-        return self.clone() if out is self else out
-
-    def unsqueeze(self, dim: int) -> Self:
-        """Return the spec with a new batch dimension of size 1 at ``dim``."""
-        at = shapes.normal_dim(dim, self.ndim + 1, what=f"the batch size {tuple(self.shape)} with one more")
-        shape = self._shape_after("unsqueeze", lambda t: t.unsqueeze(at))
-        names = self.names
-        names.insert(at, None)
-        return self._remake(shape, lambda child: child.unsqueeze(at), names)
-
-    def reshape(self, *sizes: ShapeLike) -> Self:
-        """Return the spec with reshaped batch dimensions; one size may be -1."""
-        target = shapes.flat_sizes(sizes)
-        shape = self._shape_after(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
-        return self._remake(shape, lambda child: child.reshape(*shape, *child.shape[self.ndim :]), None)
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Return the spec with the batch dimensions from ``start_dim`` to ``end_dim`` joined."""
-        if self.ndim == 0:
-            return self.unsqueeze(0)
-        first, last = self._batch_dim(start_dim), self._batch_dim(end_dim)
-        shape = self._shape_after("flatten", lambda t: t.flatten(first, last))
-        return self._remake(shape, lambda child: child.flatten(first, last), None)
-
-    def unflatten(self, dim: int, sizes: ShapeLike) -> Self:
-        """Return the spec with the batch dimension ``dim`` split into ``sizes``."""
-        at, parts = self._batch_dim(dim), shapes.size(sizes)
-        shape = self._shape_after(f"unflatten into {tuple(parts)}", methodcaller("unflatten", at, parts))
-        return self._remake(shape, lambda child: child.unflatten(at, parts), None)
-
-    def _index(self, index: object) -> Self:
+    def _index(self, index: object) -> Any:
         ready = shapes.expand_index(index, self.ndim)
-        shape = self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
-        return self._remake(shape, lambda child: child[ready], shapes.indexed_names(self.names, ready))
+
+        def change(data: torch.Tensor) -> torch.Tensor:
+            return shapes.indexed(data, ready)
+
+        out = self._remake(self._shape_after(f"index with {index!r}", change), lambda child: child[ready], None)
+        return self._renamed(out, change)
+
+    def _renamed(self, out: CompositeShape, change: Change) -> CompositeShape:
+        """Name the batch dimensions of ``out`` as those of a TensorDict after the operation."""
+        if any(self._names):
+            names: Any = self._names
+            rows: Any = change(TensorDict({}, batch_size=shapes.probe_shape(self.shape), names=names))
+            out._name(list(rows.names))
+        return out
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the batch size at ``dim`` dynamic, here and in every entry, in place; return the spec."""
-        at = self._batch_dim(dim)
+        at = shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
         self._check_unlocked("make a size dynamic")
         children = list(self._entries.values())
         for child in children:

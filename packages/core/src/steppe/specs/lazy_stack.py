@@ -152,12 +152,12 @@ class LazyStack(Spec, Generic[Part]):
         """Apply an operation to every part, repeated, and stack one row of each result. One part gives no stack."""
         self._shape_after(doing, change)
         if len(self._parts) == 1:
-            return change(self._repeated(self._parts[0]))
+            return self._repeated(self._parts[0])._apply(change, doing)
         at = shapes.dim_after(self.shape, self._dim, change)
         if at is None:
             raise self._unsupported(doing, f"the parts along dimension {self._dim} differ")
-        rows = [change(self._repeated(part))[(*[slice(None)] * at, i)] for i, part in enumerate(self._parts)]
-        return self._restack(rows, at)
+        changed = [self._repeated(part)._apply(change, doing) for part in self._parts]
+        return self._restack([part[(*[slice(None)] * at, i)] for i, part in enumerate(changed)], at)
 
     def _index(self, index: object) -> Any:
         ready = shapes.expand_index(index, self.ndim)

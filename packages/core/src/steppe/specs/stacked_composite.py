@@ -16,7 +16,7 @@ from .composite import Composite, listing
 from .composite_data import entry_key
 from .composite_entries import NOTHING
 from .lazy_stack import LazyStack, stacked_shape
-from .shapes import ShapeLike
+from .shapes import Change, ShapeLike
 from .shaping import as_device
 from .stacked import check_parts, stack
 
@@ -90,17 +90,12 @@ class StackedComposite(LazyStack[Composite], Composite):
         out._dim_name = self._dim_name
         return out
 
-    def _repeated(self, part: Composite) -> Composite:
-        out = super()._repeated(part)
-        out._name(self._names)
-        return out
+    def _apply(self, change: Change, doing: str) -> Any:
+        return self._renamed(LazyStack._apply(self, change, doing), change)
 
     def _index(self, index: object) -> Any:
-        out = LazyStack._index(self, index)
-        names = shapes.indexed_names(self.names, shapes.expand_index(index, self.ndim))
-        if names is not None:
-            out._name(names)
-        return out
+        ready = shapes.expand_index(index, self.ndim)
+        return self._renamed(LazyStack._index(self, index), lambda data: shapes.indexed(data, ready))
 
     @property
     def _children(self) -> Mapping[str, Any]:
@@ -108,11 +103,6 @@ class StackedComposite(LazyStack[Composite], Composite):
 
     def _nested_specs(self) -> Iterable[Composite]:
         return self._parts
-
-    # Those of a Composite know no stacked dimension.
-    expand, unsqueeze = Spec.expand, Spec.unsqueeze
-    squeeze, reshape = Spec.squeeze, Spec.reshape  # type: ignore[assignment]
-    flatten, unflatten = Spec.flatten, Spec.unflatten  # type: ignore[assignment]
 
     # Attributes --------------------------------------------------------------------------------------------------
 
