@@ -393,7 +393,7 @@ def test_flattening_does_not_touch_the_entries_own_dimensions(spec: Composite) -
 
 
 def test_impossible_shapes_are_errors_of_ours(spec: Composite) -> None:
-    with pytest.raises(SpecError, match=r"shape \(4,\): cannot expand \(3,\)"):
+    with pytest.raises(SpecError, match=r"shape \(4,\): cannot expand to \(3,\)"):
         spec.expand(3)
     with pytest.raises(SpecError, match="cannot reshape"):
         spec.reshape(3)
@@ -472,7 +472,7 @@ def test_names_stay_with_their_dimensions() -> None:
     assert spec[:, None].names == spec.unsqueeze(1).names == ["env", None, "time"]
     assert spec[:, None].squeeze(1).names == spec[:, :1].names == ["env", "time"]
     assert spec[:, :1].squeeze().names == ["env"]
-    assert spec.reshape(6).names == spec[torch.tensor([[0]])].names[:1] == [None]
+    assert spec.reshape(6).names == [None]
     assert spec[:, 0]["n"].names == ["env"]
     assert Composite(n=Composite(b=Unbounded((2, 3)), shape=(2, 3)), shape=(2,), names=["env"])["n"].names == [
         "env",
@@ -485,7 +485,7 @@ def test_names_reach_the_data() -> None:
     assert spec.refine_names(..., "time") is spec
     assert spec.zero((5,)).names == [None, "env", "time"]
     assert spec.expand(4, 2, 3).names == [None, "env", "time"]
-    with pytest.raises(SpecError, match="'env' cannot be renamed"):
+    with pytest.raises(SpecError, match=r"names \['env', 'time'\] cannot get \['other', "):
         spec.refine_names("other", ...)
     spec.names = None
     assert spec.names == [None, None]

@@ -397,11 +397,14 @@ class Spec(metaclass=SpecMeta):
 
     def expand(self, *sizes: ShapeLike) -> Self:
         """Return the spec of data expanded to a larger shape; -1 keeps a size."""
-        return self._changed("expand", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
+        target = shapes.flat_sizes(sizes)
+        return self._apply(lambda data: shapes.expanded(data, target), f"expand to {tuple(target)}")  # type: ignore[no-any-return]
 
     def squeeze(self, dim: int | None = None) -> Spec:
         """Return the spec without a dimension of size 1, or without any of them."""
-        return self._changed("squeeze", *([] if dim is None else [dim]))  # type: ignore[no-any-return]
+        # A tensor without dimensions can be squeezed along 0 or -1, a TensorDict cannot.
+        every = dim is None or (self.ndim == 0 and dim in (0, -1))
+        return self._changed("squeeze", *([] if every else [dim]))  # type: ignore[no-any-return]
 
     def unsqueeze(self, dim: int) -> Self:
         """Return the spec with a new dimension of size 1 at ``dim``."""

@@ -62,15 +62,12 @@ class CompositeShape(CompositeEntries, Lockable):
             SpecError: a dimension has another name, or there are too many names.
         """
         self._check_unlocked("change its names")
-        requested: list[Any] = list(names)
-        if Ellipsis in requested:
-            at = requested.index(Ellipsis)
-            requested[at : at + 1] = self._names[at : self.ndim - (len(requested) - at - 1)]
-        refined = self._checked_names(requested)
-        for old, new in zip(self._names, refined, strict=True):
-            if old is not None and old != new:
-                raise SpecError(f"Composite: the dimension {old!r} cannot be renamed to {new!r} by refine_names.")
-        self._name(refined)
+        rows: Any = TensorDict({}, batch_size=shapes.static(self.shape), names=self._names)  # type: ignore[arg-type]
+        try:
+            refined = rows.refine_names(*names).names
+        except (RuntimeError, ValueError, IndexError):
+            raise SpecError(f"Composite: dimensions of the names {self._names} cannot get {list(names)}.") from None
+        self._name(list(refined))
         return self
 
     def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:

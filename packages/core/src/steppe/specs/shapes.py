@@ -30,6 +30,7 @@ __all__ = [
     "dim_after",
     "event_survives",
     "expand_index",
+    "expanded",
     "fits",
     "fits_rows",
     "flat_sizes",
@@ -66,6 +67,12 @@ def flat_sizes(sizes: tuple[ShapeLike, ...]) -> torch.Size:
     if len(sizes) == 1 and not isinstance(sizes[0], numbers.Integral):
         return size(sizes[0])
     return torch.Size(cast("tuple[int, ...]", sizes))
+
+
+def expanded(tensor: torch.Tensor, target: torch.Size) -> torch.Tensor:
+    """Return ``tensor.expand(target)``. TensorDicts before version 0.15 do not know -1, which keeps a size."""
+    lead = len(target) - tensor.ndim
+    return tensor.expand([tensor.shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(target)])
 
 
 def static(shape: Sequence[int]) -> torch.Size:
