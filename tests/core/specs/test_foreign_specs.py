@@ -22,7 +22,6 @@ from steppe.specs import (
     StackedComposite,
     Unbounded,
     check_no_exclusive_keys,
-    consolidate_spec,
     contains_lazy_spec,
     make_composite_from_td,
     numpy_to_torch_dtype_dict,
@@ -285,23 +284,6 @@ def test_exclusive_keys_are_found() -> None:
     nested = torch.stack([Composite({("n", "a"): Binary(2)}), Composite({("n", "b"): Binary(2)})])
     assert not check_no_exclusive_keys(nested)
     assert check_no_exclusive_keys(nested, recurse=False)
-
-
-def test_consolidation_adds_empty_entries() -> None:
-    spec = Composite(agents=exclusive())
-    even = consolidate_spec(spec)
-    assert check_no_exclusive_keys(even)
-    assert even["agents"][1]["lidar"].shape == (0, 2)
-    assert even["agents", "lidar"].shape == (2, -1, 2)
-    assert even["agents"][0]["n", "b"] == NonTensor(example_data="x")
-    assert even.is_in(even.rand())
-    assert "lidar" not in spec["agents"][1]
-
-
-def test_consolidation_needs_a_dimension_to_empty() -> None:
-    spec = torch.stack([Composite(a=Categorical(3)), Composite()])
-    with pytest.raises(SpecError, match=r"'a': expected a dimension .*unsqueeze\(-1\)"):
-        consolidate_spec(spec)
 
 
 def test_lazy_specs_are_found_at_any_depth() -> None:

@@ -256,20 +256,6 @@ class Composite(CompositeData):
                 self.set(key, spec)
         return self
 
-    def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
-        """Return a Composite with some entries, which are shared.
-
-        Args:
-            *keys: names or tuples of names.
-            strict: raise a KeyError for a missing key.
-        """
-        out = self._without_entries()
-        for key in keys:
-            if strict or key in self:
-                spec = self.get(key)
-                out.set(key, spec.clone(recurse=False) if isinstance(spec, Composite) else spec)
-        return out
-
     def exclude(self, *keys: NestedKey) -> Composite:
         """Return a Composite without some entries; the others are shared. Missing keys are ignored."""
         out = self.clone(recurse=False)

@@ -260,14 +260,8 @@ class CompositeData(CompositeShape):
         Raises:
             SpecError: an argument is neither a TensorDict nor a dict, or lacks an entry.
         """
-        for name, data in (("index", index), ("tensor_to_index", tensor_to_index)):
-            if not _is_data(data):
-                raise SpecError(
-                    f"Composite.index: expected {name} to be a TensorDict or a dict, found {type(data).__name__}."
-                )
-            missing = [key for key in self._entries if key not in data.keys()]
-            if missing:
-                raise SpecError(f"Composite.index: {name} lacks {missing}, found {sorted(map(str, data.keys()))}.")
+        self._check_data(index, "index")
+        self._check_data(tensor_to_index, "tensor_to_index")
         return {
             name: child.index(_entry(index, name), _entry(tensor_to_index, name))
             for name, child in self._entries.items()

@@ -256,10 +256,6 @@ class StackedComposite(LazyStack[Composite], Composite):
         self._edit("update", rows=fitted.unbind(self._dim))
         return self
 
-    def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
-        """Return the stack with some entries; see :meth:`Composite.select`."""
-        return self._stack([part.select(*keys, strict=strict) for part in self._parts], self._dim)
-
     def exclude(self, *keys: NestedKey) -> Composite:
         """Return the stack without some entries; see :meth:`Composite.exclude`."""
         return self._stack([part.exclude(*keys) for part in self._parts], self._dim)
