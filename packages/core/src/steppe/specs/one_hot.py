@@ -88,11 +88,6 @@ class OneHot(Discrete):
 
     # Overridden by MultiOneHot ----------------------------------------------------------------
 
-    @property
-    def n(self) -> int:
-        """Number of categories."""
-        return self._parts[0]
-
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return rows ``[..., n]`` as category numbers ``[...]``, int64.
 
@@ -108,10 +103,6 @@ class OneHot(Discrete):
     def to_categorical_spec(self) -> Categorical:
         """Return the spec of the same choice as numbers, ``[*shape[:-1]]`` int64."""
         return Categorical(self.n, self._shape[:-1], self._device, torch.int64, self._mask)
-
-    def _domain_text(self) -> str:
-        among = " where the mask allows it" if self._mask is not None else ""
-        return f"a single one among the {self.n} entries of each row{among}"
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode one row into its category; several rows stay an array."""
@@ -257,6 +248,3 @@ class OneHot(Discrete):
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return all combinations of choices ``[k, *shape]``, repeated along batch dimensions."""
         return self._one_hot(self.to_categorical_spec().enumerate(use_mask), self._dtype)
-
-    def _same(self, other: Self) -> bool:
-        return super()._same(other) and self._parts == other._parts
