@@ -198,10 +198,7 @@ def test_what_only_chooses_how_text_is_kept_is_taken(name, value) -> None:
 
 def test_text_takes_its_arguments_by_position() -> None:
     assert NonTensor((2,), None, None, "x").example_data == "x"
-    assert NonTensor((2,)).batched is False
-    assert NonTensor((2,)).feature_dims == 1
-    with pytest.raises(SpecError, match="contradict each other"):
-        NonTensor((2,), batched=True, feature_dims=1)
+    assert NonTensor((2,)).batched is NonTensor((2,)).feature_dims is None
 
 
 # From data -------------------------------------------------------------------------------------------------------

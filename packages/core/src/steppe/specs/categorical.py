@@ -145,18 +145,18 @@ class Categorical(Discrete):
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Select an entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``.
 
-        Categories ``[..., k]`` and a tensor ``[..., n]`` with the same leading dimensions give ``[..., k]``.
+        Categories ``[..., k]`` and a tensor ``[..., n]`` with the same leading dimensions give ``[..., k]``; so do the
+        numbers of several choices, ``[..., k]``, and a tensor ``[..., sum(nvec)]``.
 
         Raises:
+            NotSupported: ``nvec`` is nested.
             SpecError: the shapes do not fit each other.
         """
-        if index.ndim and tensor_to_index.ndim == index.ndim and tensor_to_index.shape[:-1] == index.shape[:-1]:
-            return tensor_to_index.gather(-1, index.to(torch.int64))
-        return self._picked(index, tensor_to_index)
-
-    def _picked(self, index: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
-        """Select an entry for each choice from rows that have one for each category."""
-        numbers = self._columns(index.to(torch.int64))
+        index, entries = index.to(torch.int64), tensor_to_index
+        if not self._several and index.ndim and entries.ndim == index.ndim and entries.shape[:-1] == index.shape[:-1]:
+            return entries.gather(-1, index)
+        self._check_flat("index")
+        numbers = self._columns(index)
         rows = tuple(numbers.shape[:-1])
         if self._n_now >= 0:
             self._check_choices(index, entries, rows, sum(self._parts))

@@ -19,7 +19,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Rows, Spec, named
-from .composite_shape import CompositeShape
+from .composite_entries import CompositeEntries
 from .dtypes import CPU
 from .keys import is_key
 from .shapes import ShapeLike
@@ -32,10 +32,11 @@ def entry_key(key: Key, name: str) -> Key:
     return name if key is None else (*((key,) if isinstance(key, str) else key), name)
 
 
-class CompositeData(CompositeShape):
+class CompositeData(CompositeEntries):
     """The part of a Composite that handles TensorDicts."""
 
     _data_cls: type | None = None
+    _names: list[str | None]
 
     @property
     def data_cls(self) -> type | None:

@@ -148,16 +148,6 @@ class MultiCategorical(Categorical):
         self._check_flat("to_one_hot_spec")
         return MultiOneHot(self._nvec, self._mask_shape(), self._device, torch.bool, mask=self._mask)
 
-    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Select an entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``.
-
-        Raises:
-            NotSupported: ``nvec`` is nested.
-            SpecError: the shapes do not fit each other.
-        """
-        self._check_flat("index")
-        return self._picked(index, tensor_to_index)
-
     def array_check(self) -> ArrayCheck | None:
         """Check that each number is a category of its choice."""
         return check_each_below(self._nvec.numpy())

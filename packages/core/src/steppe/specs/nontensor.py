@@ -66,17 +66,12 @@ class NonTensor(Shaped):
         feature_dims: int | None = None,
     ) -> None:
         super().__init__(shape=shape, device=device)
-        if batched is not None and feature_dims is not None:
-            raise SpecError("NonTensor: batched and feature_dims contradict each other: give one, or none.")
         if dtype is not None:
             ignored_argument("NonTensor", "dtype", "values that are no tensors have none")
         for name, value in (("batched", batched), ("feature_dims", feature_dims)):
             if value is not None:
                 ignored_argument("NonTensor", name, "a value stands for all its rows, and rows that differ are a stack")
-        self.batched = bool(batched)
-        if feature_dims is None:
-            feature_dims = 0 if batched else self.ndim
-        self.feature_dims = feature_dims
+        self.batched, self.feature_dims = batched, feature_dims
         self._example = example_data
 
     @property
