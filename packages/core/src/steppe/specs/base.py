@@ -364,21 +364,17 @@ class Spec(metaclass=SpecMeta):
         """Describe the valid actions; error texts put it after "must be"."""
         return f"in {self!r}"
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to convert an action of a wrong shape; empty by default.
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest how to convert an invalid action; empty by default.
 
         Args:
-            value: the action.
+            value: the action, of a wrong shape or no valid choice.
             expected: the shape that it must have.
             name: an expression for this spec, such as ``env.action_spec``.
 
         Returns:
             A sentence that begins with a space, or nothing.
         """
-        return ""
-
-    def choice_hint(self, value: torch.Tensor, name: str) -> str:
-        """Suggest how to convert an action of the right shape that is not a valid choice; see :meth:`shape_hint`."""
         return ""
 
     # Shapes ------------------------------------------------------------------------------------------------------

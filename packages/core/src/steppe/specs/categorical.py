@@ -209,8 +209,10 @@ class Categorical(Discrete):
             return "no data, as there is no category"
         return f"a whole number from 0 to {self._n_now - 1}" if self._n_now > 0 else "a whole number of 0 or more"
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to make numbers of one-hot rows or logits."""
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest the nearest category, or how to make numbers of one-hot rows or logits."""
+        if value.shape == expected:
+            return f" Take the nearest category with {name}.project(action)."
         if value.shape[:-1] != expected:
             return ""
         number, last = value.int() if value.dtype is torch.bool else value, value.shape[-1]
@@ -225,10 +227,6 @@ class Categorical(Discrete):
                 "CategoricalActor(module, one_hot=False)."
             )
         return ""
-
-    def choice_hint(self, value: torch.Tensor, name: str) -> str:
-        """Suggest the nearest category."""
-        return f" Take the nearest category with {name}.project(action)."
 
     def _same(self, other: Self) -> bool:
         return super()._same(other) and self._n == other._n

@@ -108,10 +108,6 @@ class MultiCategorical(Categorical):
     def _last(self, device: torch.device) -> torch.Tensor | int:
         return self._nvec.to(device) - 1
 
-    def set_provisional_n(self, n: int) -> None:
-        """Not possible: the numbers of categories are known."""
-        raise SpecError(f"MultiCategorical: the numbers of categories are known, and cannot be {n} for now.")
-
     @property
     def nvec(self) -> torch.Tensor:
         """Number of categories of each choice, int64 on the CPU, of the shape of the data (1 where it is dynamic)."""
@@ -162,8 +158,10 @@ class MultiCategorical(Categorical):
         """Return the ranges of the categories."""
         return f"whole numbers from 0 to {(self._nvec - 1).tolist()}"
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to make numbers of one-hot rows or logits."""
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest the nearest categories, or how to make numbers of one-hot rows or logits."""
+        if value.shape == expected:
+            return super().action_hint(value, expected, name)
         if self._nvec.ndim > 1 or tuple(value.shape) != (*expected[:-1], int(self._nvec.sum())):
             return ""
         return f" Make numbers of one-hot rows, or of logits, with {name}.to_one_hot_spec().to_categorical(action)."

@@ -134,8 +134,13 @@ class OneHot(Discrete):
         others = self._parts[0] - 1
         return lambda row: row.count(0) == others and 1 in row
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to make rows of category numbers."""
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest the largest entry of each row, if there is a single one, or how to make rows of category numbers."""
+        if value.shape == expected:
+            parts = shapes.split(value, self._parts)
+            if all(bool(((part == part.amax(-1, keepdim=True)).sum(-1) == 1).all()) for part in parts):
+                return f" Take the largest entry of each row with {name}.project(action)."
+            return f" Make it of numbers with {name}.encode(numbers)."
         if not is_whole(value):
             return ""
         numbers = (*expected[:-1], *self._number_shape()[self.ndim - 1 :])
@@ -144,13 +149,6 @@ class OneHot(Discrete):
         if tuple(value.shape) == (*numbers, 1):
             return f" Make one-hot rows of numbers with {name}.encode(action.squeeze(-1))."
         return ""
-
-    def choice_hint(self, value: torch.Tensor, name: str) -> str:
-        """Suggest the largest entry of each row, if there is a single one."""
-        parts = shapes.split(value, self._parts)
-        if all(bool(((part == part.amax(-1, keepdim=True)).sum(-1) == 1).all()) for part in parts):
-            return f" Take the largest entry of each row with {name}.project(action)."
-        return f" Make it of numbers with {name}.encode(numbers)."
 
     def _numbers(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the number of the largest entry for each choice."""
