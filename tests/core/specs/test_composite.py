@@ -432,28 +432,20 @@ def test_a_dtype_reaches_all_entries() -> None:
 
 
 def test_nested_specs_get_the_batch_size_of_their_parent() -> None:
-    """Nested composites and text are expanded to the batch size of their parent."""
-    for batched in (False, True):
-        lead = (2,) if batched else ()
-        inner = Composite(seen=Unbounded((*lead, 3)), deeper=Composite(flag=Binary(1, (*lead, 1))), text=NonTensor())
-        spec = Composite(agents=inner, text=NonTensor(example_data="x"), nothing=Composite(), shape=(2,))
-        assert spec["agents"].shape == spec["agents", "deeper"].shape == spec["nothing"].shape == (2,)
-        assert spec["text"].shape == spec["agents", "text"].shape == (2,)
-        assert spec["agents", "seen"].shape == (2, 3)
-        assert spec["agents", "deeper", "flag"].shape == (2, 1)
-        assert spec.is_in(spec.rand())
-        assert inner.shape == ()
+    inner = Composite(seen=Unbounded((2, 3)), deeper=Composite(flag=Binary(1, (2, 1))), text=NonTensor())
+    spec = Composite(agents=inner, text=NonTensor(example_data="x"), nothing=Composite(), shape=(2,))
+    assert spec["agents"].shape == spec["agents", "deeper"].shape == spec["nothing"].shape == (2,)
+    assert spec["text"].shape == spec["agents", "text"].shape == (2,)
+    assert spec["agents", "seen"].shape == (2, 3)
+    assert spec.is_in(spec.rand())
+    assert inner.shape == ()
 
 
-def test_a_shorter_batch_size_is_made_longer() -> None:
-    spec = Composite(agents=Composite(seen=Unbounded((2, 5)), shape=(2,)), shape=(2, 3))
-    assert spec["agents"].shape == (2, 3)
-    assert spec["agents", "seen"].shape == (2, 3, 5)
-
-
-def test_entries_of_which_only_some_have_the_batch_are_refused() -> None:
+def test_nested_entries_without_the_batch_size_are_refused() -> None:
     with pytest.raises(SpecError, match=r"'b': expected a spec whose shape starts with the batch size \(2,\)"):
         Composite(agents=Composite(a=Unbounded((2, 3)), b=Unbounded((3,))), shape=(2,))
+    with pytest.raises(SpecError, match=r"'seen': expected a spec whose shape starts .* \(2, 3\), found Unbounded"):
+        Composite(agents=Composite(seen=Unbounded((2, 5)), shape=(2,)), shape=(2, 3))
     with pytest.raises(SpecError, match=r"'agents': expected a spec whose shape starts"):
         Composite(agents=Composite(a=Unbounded((3, 3)), shape=(3,)), shape=(2,))
 

@@ -96,10 +96,6 @@ class Spec(metaclass=SpecMeta):
         """Number of dimensions of the shape."""
         return len(self.shape)
 
-    def ndimension(self) -> int:
-        """Return the number of dimensions of the shape."""
-        return self.ndim
-
     def numel(self) -> int:
         """Return the number of elements, a dynamic size counted as 1."""
         out = 1

@@ -64,23 +64,9 @@ class ContinuousBox(Box):
         """Whether both bounds are for this full shape."""
         return self._low_shape == shape and self._high_shape == shape
 
-    def resize(self, shape: torch.Size) -> None:
-        """Change the full shape of the bounds, in place.
-
-        Raises:
-            RuntimeError: they do not broadcast to it.
-        """
-        for bound in (self.least, self.most):
-            bound.expand(shapes.static(shape))
-        self._low_shape = self._high_shape = shape
-
     def clone(self) -> ContinuousBox:
         """Return an independent copy."""
         return ContinuousBox(self.least.clone(), self.most.clone(), shape=self._low_shape)
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        yield self.low
-        yield self.high
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ContinuousBox):

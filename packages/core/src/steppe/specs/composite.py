@@ -184,30 +184,13 @@ class Composite(CompositeData, Lockable):
                     f"{conversion_hint(spec)}"
                 )
             spec = Composite(spec, shape=self.shape, device=self.device)
-        if spec.ndim < self.ndim and spec.shape == self.shape[: spec.ndim]:
-            spec = self._in_batch(spec)
+        # A Composite may have a shorter batch size than its entries, and text has no other dimensions.
+        if isinstance(spec, (Composite, NonTensor)) and spec.ndim < self.ndim and spec.shape == self.shape[: spec.ndim]:
+            spec = spec.clone()
+            spec.shape = self.shape
         self._check_prefix(key, spec, self.shape)
         if self.device is not None and spec.device != self.device:
             return spec.to(self.device)
-        return spec
-
-    def _in_batch(self, spec: Spec) -> Spec:
-        """Extend the shorter batch size of a nested Composite or NonTensor; return other specs unchanged."""
-        if isinstance(spec, NonTensor):
-            spec = spec.clone()
-            spec.shape = self.shape
-        elif type(spec) is Composite:
-            inner = [child for child in spec.values(True, True) if child is not None]
-            # Text takes the batch size of the other entries.
-            inner = [child for child in inner if not isinstance(child, NonTensor)] or inner
-            if any(child.shape[: self.ndim] == self.shape for child in inner) or not inner:
-                # The entries have the batch size already. If only some have it, the error names the others.
-                spec = spec.clone()
-                spec.shape = self.shape
-            else:
-                for _ in range(self.ndim - spec.ndim):
-                    spec = spec.unsqueeze(spec.ndim)
-                spec = spec.expand(self.shape)
         return spec
 
     def _check_prefix(self, key: NestedKey, spec: Spec, shape: torch.Size) -> None:
