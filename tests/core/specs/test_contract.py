@@ -67,7 +67,7 @@ def test_second_names_do_the_same(spec: Spec) -> None:
     assert spec.sample((2,)).shape == spec.rand((2,)).shape == (2, *spec.shape)
     assert spec.zeros().shape == spec.zero().shape == spec.ones().shape == spec.one().shape
     assert spec.contains(spec.rand()) is True
-    assert spec.ndimension() == spec.ndim == len(spec.shape)
+    assert spec.ndim == len(spec.shape)
     assert spec.numel() == spec.shape.numel()
     assert spec.view(spec.shape) == spec.reshape(spec.shape) == spec
 

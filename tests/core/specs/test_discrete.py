@@ -31,7 +31,7 @@ def test_masks_say_what_is_drawn_and_what_is_in() -> None:
     assert drawn[:, 1].unique().tolist() == [1]
     assert spec.is_in(torch.tensor([0, 1]))
     assert not spec.is_in(torch.tensor([1, 1]))
-    with pytest.raises(SpecError, match="categories from 0 to 2 that the mask allows, found"):
+    with pytest.raises(SpecError, match="a whole number from 0 to 2 that the mask allows, found"):
         spec.assert_is_in(torch.tensor([0, 0]))
 
 

@@ -158,7 +158,7 @@ ROWS = {
 def test_rows_go_to_numpy_and_back(name, lead) -> None:
     spec = ROWS[name]
     rows = spec.rand(lead, generator=torch.Generator().manual_seed(0))
-    for encoded in (spec.encode(rows), spec.encode(spec.to_numpy(rows)), spec.encode(rows, lead=lead)):
+    for encoded in (spec.encode(rows), spec.encode(spec.to_numpy(rows), lead=lead), spec.encode(rows, lead=lead)):
         spec.assert_is_in(encoded)
         assert encoded.shape == rows.shape
         assert bool((encoded == rows).all())
@@ -170,7 +170,7 @@ def test_rows_go_to_numpy_and_back(name, lead) -> None:
 
 def test_text_of_many_rows_is_encoded_with_the_data_beside_it() -> None:
     spec = Composite(x=Unbounded((2,)), text=NonTensor(example_data="a"), kind=Choice(["u", "v"]))
-    encoded = spec.encode({"x": np.zeros((3, 2)), "text": ["p", "q", "r"], "kind": "v"})
+    encoded = spec.encode({"x": np.zeros((3, 2)), "text": ["p", "q", "r"], "kind": "v"}, lead=(3,))
     assert encoded.batch_size == (3,)
     assert encoded["text"] == ["p", "q", "r"]
     assert encoded[1]["kind"] == "v"
@@ -181,9 +181,9 @@ def test_text_of_many_rows_is_encoded_with_the_data_beside_it() -> None:
 def test_entries_of_unequal_rows_are_refused() -> None:
     spec = Composite(a=Unbounded((2,)), b=Unbounded((3,)))
     with pytest.raises(SpecError, match=r"'b': expected shape \(4, 3\), found \(3,\)"):
-        spec.encode({"a": np.zeros((4, 2)), "b": np.zeros(3)})
+        spec.encode({"a": np.zeros((4, 2)), "b": np.zeros(3)}, lead=(4,))
     with pytest.raises(SpecError, match=r"'b': expected shape \(3,\), found \(4, 3\)"):
         spec.encode({"a": np.zeros(2), "b": np.zeros((4, 3))})
     stack = torch.stack([Bounded(0, 1, (2,)), Bounded(0, 2, (2,))])
     with pytest.raises(SpecError, match=r"expected shape \(4, 2\), found \(2,\)"):
-        stack.encode([np.zeros((4, 2)), np.zeros(2)])
+        stack.encode([np.zeros((4, 2)), np.zeros(2)], lead=(4,))

@@ -73,7 +73,7 @@ def test_rows_are_encoded_from_numbers() -> None:
     assert spec.encode([1, 2]).long().tolist() == [0, 1, 0, 0, 1]
     assert spec.encode([0, 1, 0, 0, 1]).tolist() == [False, True, False, False, True]
     assert MultiOneHot([1, 1]).encode([0, 0]).tolist() == [True, True]
-    with pytest.raises(SpecError, match=r"'a': expected categories below \[2, 3\], found \[2, 0\]"):
+    with pytest.raises(SpecError, match=r"'a': expected whole numbers from 0 to \[1, 2\], found \[2, 0\]"):
         spec.encode([2, 0], key="a")
     with pytest.raises(SpecError, match=r"expected shape \(5,\), found \(3,\)"):
         spec.encode([0, 1, 0])

@@ -49,11 +49,10 @@ class Even(Leaf):
     def action_text(self):
         return self._domain_text()
 
-    def shape_hint(self, value, expected, name):
+    def action_hint(self, value, expected, name):
+        if value.shape == expected:
+            return f" Round it: {name}.project(action)."
         return f" Sum the bits: {name}.from_bits(action)."
-
-    def choice_hint(self, value, name):
-        return f" Round it: {name}.project(action)."
 
 
 class Adding(ArrayEnv):

@@ -43,7 +43,7 @@ def test_one_hot_rows_are_encoded_from_numbers() -> None:
     assert OneHot(3).encode(np.int64(1)).tolist() == [False, True, False]
     assert OneHot(3).encode([False, True, False]).tolist() == [False, True, False]
     for wrong in ([3, 0], [-1, 0], [0.5, 0.0]):
-        with pytest.raises(SpecError, match="'action': expected categories from 0 to 2"):
+        with pytest.raises(SpecError, match="'action': expected a whole number from 0 to 2"):
             spec.encode(wrong, key="action")
     with pytest.raises(SpecError, match=r"found \(3,\).*Category numbers of shape \(2,\)"):
         spec.encode([0, 1, 2])
@@ -53,7 +53,7 @@ def test_one_hot_goes_to_numpy_as_numbers() -> None:
     spec = OneHot(3)
     assert spec.to_numpy(torch.tensor([False, False, True])) == 2
     assert spec.to_numpy(spec.enumerate()).tolist() == [0, 1, 2]
-    with pytest.raises(SpecError, match="a single one"):
+    with pytest.raises(SpecError, match="expected one-hot, a single 1 among 3 entries"):
         spec.to_numpy(spec.zero(), safe=True)
 
 

@@ -162,6 +162,8 @@ def _is_value(part: object) -> bool:
     """
     if is_non_tensor(part):
         return True
+    if isinstance(part, steppe_specs.Stacked):
+        return all(map(_is_value, part.specs))
     return isinstance(part, steppe_specs.NonTensor) and type(part) is not steppe_specs.NonTensor
 
 

@@ -35,7 +35,7 @@ def shape_hint(leaf: Spec, value: torch.Tensor, expected: tuple[int, ...], spec:
         expected: the shape that it must have.
         spec: the expression for ``leaf``.
     """
-    hint = leaf.shape_hint(value, expected, spec)
+    hint = leaf.action_hint(value, expected, spec)
     if not hint and same_order(tuple(value.shape), expected):
         hint = f" Write action.reshape({expected})."
     return hint
@@ -56,7 +56,7 @@ def choice_hint(leaf: Spec, value: torch.Tensor, spec: str) -> str:
     """Suggest how to convert an action of the right shape that is not a valid choice."""
     if value.dtype.is_floating_point and not bool(value.isfinite().all()):
         return " Values that are not finite choose nothing: look for what has made them."
-    return leaf.choice_hint(value, spec)
+    return leaf.action_hint(value, tuple(value.shape), spec)
 
 
 def _are_held(value: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -15,7 +15,6 @@ from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, Discr
 from .categorical import Categorical
 from .choice import Choice
 from .composite import Composite
-from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_lazy_spec, every_leaf_key
 from .continuous import (
     Bounded,
     BoundedContinuous,
@@ -35,6 +34,7 @@ from .multi_categorical import MultiCategorical
 from .multi_one_hot import MultiOneHot
 from .nontensor import NonTensor
 from .one_hot import OneHot
+from .stack_entries import check_no_exclusive_keys, contains_lazy_spec, every_leaf_key
 from .stacked import Stacked
 from .stacked_composite import StackedComposite
 from .union import union
@@ -78,7 +78,6 @@ __all__ = [
     "as_path",
     "below_next",
     "check_no_exclusive_keys",
-    "consolidate_spec",
     "contains_lazy_spec",
     "conversion_hint",
     "every_leaf_key",

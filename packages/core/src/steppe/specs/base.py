@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -96,10 +96,6 @@ class Spec(metaclass=SpecMeta):
         """Number of dimensions of the shape."""
         return len(self.shape)
 
-    def ndimension(self) -> int:
-        """Return the number of dimensions of the shape."""
-        return self.ndim
-
     def numel(self) -> int:
         """Return the number of elements, a dynamic size counted as 1."""
         out = 1
@@ -174,8 +170,8 @@ class Spec(metaclass=SpecMeta):
     def is_in(self, val: object, *, exact: bool = False) -> bool:
         """Whether ``val`` matches the shape, dtype and domain of the spec.
 
-        Additional leading dimensions are valid, such as the time dimension of ``rollout["action"]``. A TensorDict may
-        hold entries that are not in the spec. This method never raises.
+        Additional leading dimensions are valid, such as the time dimension of ``rollout["action"]``, but not
+        for a dict, which has no batch size. Entries that are not in the spec are valid. This method never raises.
 
         Args:
             val: anything.
@@ -227,15 +223,12 @@ class Spec(metaclass=SpecMeta):
             val: array, tensor, number or nested list of the spec's shape, with any leading dimensions.
             ignore_device: leave the data on its device.
             key: name of the data in errors.
-            lead: the leading dimensions that ``val`` must have; None for any.
+            lead: the leading dimensions that ``val`` must have. None: any for one tensor; those of a TensorDict or a
+                stacked tensor; none for a dict, or a list with the value of each part of a stack.
 
         Raises:
             SpecError: the shape does not match, the value is not numeric, or an integer or bool dtype cannot hold it.
         """
-
-    def _lead_dims(self, shape: Sequence[int]) -> int:
-        """Return the number of leading dimensions of a library's value."""
-        return max(0, len(shape) - self.ndim)
 
     def memoize_encode(self, mode: bool = True) -> None:
         """Ignored, with a warning: :meth:`encode` needs no preparation. Programs for TorchRL call it."""
@@ -259,7 +252,6 @@ class Spec(metaclass=SpecMeta):
         if CHECKED if safe is None else safe:
             self.assert_is_in(val, key=key)
 
-    @abstractmethod
     def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` has the dtype of the spec.
 
@@ -267,10 +259,15 @@ class Spec(metaclass=SpecMeta):
             value: data.
             key: name of the data in the error.
         """
+        self._type_check(value, key)
 
     def _type_check(self, value: object, key: Key) -> None:
         # Composites call this for an entry, because the second argument of their type_check selects entries.
-        self.type_check(value, key)
+        actual = value.dtype if isinstance(value, torch.Tensor) else None
+        if actual is not self.dtype:
+            expected = "non-tensor data" if self.dtype is None else f"dtype {self.dtype}"
+            found = type(value).__name__ if actual is None or self.dtype is None else actual
+            raise SpecError(f"{named(key, self)}: expected {expected}, found {found}.")
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
         """Select from ``tensor_to_index``, which has an entry per category, the entries of the categories ``index``.
@@ -363,21 +360,17 @@ class Spec(metaclass=SpecMeta):
         """Describe the valid actions; error texts put it after "must be"."""
         return f"in {self!r}"
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to convert an action of a wrong shape; empty by default.
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest how to convert an invalid action; empty by default.
 
         Args:
-            value: the action.
+            value: the action, of a wrong shape or no valid choice.
             expected: the shape that it must have.
             name: an expression for this spec, such as ``env.action_spec``.
 
         Returns:
             A sentence that begins with a space, or nothing.
         """
-        return ""
-
-    def choice_hint(self, value: torch.Tensor, name: str) -> str:
-        """Suggest how to convert an action of the right shape that is not a valid choice; see :meth:`shape_hint`."""
         return ""
 
     # Shapes ------------------------------------------------------------------------------------------------------
@@ -396,11 +389,14 @@ class Spec(metaclass=SpecMeta):
 
     def expand(self, *sizes: ShapeLike) -> Self:
         """Return the spec of data expanded to a larger shape; -1 keeps a size."""
-        return self._changed("expand", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
+        target = shapes.flat_sizes(sizes)
+        return self._apply(lambda data: shapes.expanded(data, target), f"expand to {tuple(target)}")  # type: ignore[no-any-return]
 
     def squeeze(self, dim: int | None = None) -> Spec:
         """Return the spec without a dimension of size 1, or without any of them."""
-        return self._changed("squeeze", *([] if dim is None else [dim]))  # type: ignore[no-any-return]
+        # A tensor without dimensions can be squeezed along 0 or -1, a TensorDict cannot.
+        every = dim is None or (self.ndim == 0 and dim in (0, -1))
+        return self._changed("squeeze", *([] if every else [dim]))  # type: ignore[no-any-return]
 
     def unsqueeze(self, dim: int) -> Self:
         """Return the spec with a new dimension of size 1 at ``dim``."""

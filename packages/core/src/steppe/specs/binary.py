@@ -48,9 +48,6 @@ class Binary(Categorical):
         """Return the last size; 1 if the shape is empty or the size is dynamic."""
         return abs(self._shape[-1]) if self._shape else 1
 
-    def _domain_text(self) -> str:
-        return "zeros and ones" if self._mask is None else "zeros and ones that the mask allows"
-
     def _counts_text(self) -> str:
         return ""
 

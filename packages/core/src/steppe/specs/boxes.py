@@ -23,126 +23,55 @@ class Box:
 class ContinuousBox(Box):
     """The numbers from ``low`` to ``high``, both included, for every element of a shape.
 
-    The bounds can be edited, in place (``box.low[0] = -2``) or by assignment; a spec follows its box.
+    Bounds are edited by assignment (``box.low = -2``), and a spec follows its box. ``low`` and ``high`` return copies.
 
     Args:
         low: smallest values, broadcastable to ``shape``.
         high: largest values, broadcastable to ``shape``.
         shape: shape of the data; the broadcast shape of the bounds by default.
+
+    Attributes:
+        least: smallest values, in the smallest shape that broadcasts to the full one: a scalar if all elements are
+            equal, and no batch dimensions. Read-only.
+        most: largest values, likewise.
     """
 
-    # `_kept` holds the bounds in the smallest shape: a scalar if all elements are equal, and no batch dimensions. `low`
-    # and `high` return a copy of the full shape, and the bounds are read from it again after it has been edited.
-
     def __init__(self, low: torch.Tensor, high: torch.Tensor, *, shape: torch.Size | None = None) -> None:
-        bounds = [_tensor(bound) for bound in (low, high)]
-        full = shapes.broadcast(bounds[0].shape, bounds[1].shape) if shape is None else shape
-        self._kept = [shapes.compress(bound) for bound in bounds]
-        self._shapes = [full, full]
-        self._shown: list[torch.Tensor | None] = [None, None]
-        self._versions = [0, 0]
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of the data."""
-        return self._shapes[0]
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the bounds."""
-        return self._kept[0].device
-
-    @property
-    def least(self) -> torch.Tensor:
-        """Smallest values, in the smallest shape that broadcasts to the full one. Read-only."""
-        return self._current(0)
-
-    @property
-    def most(self) -> torch.Tensor:
-        """Largest values, in the smallest shape that broadcasts to the full one. Read-only."""
-        return self._current(1)
+        low, high = _tensor(low), _tensor(high)
+        full = shapes.broadcast(low.shape, high.shape) if shape is None else shape
+        self.least, self.most = shapes.compress(low), shapes.compress(high)
+        self._low_shape = self._high_shape = full
 
     @property
     def low(self) -> torch.Tensor:
-        """Smallest values, of the full shape (1 for a dynamic size). Editing or assigning them edits the box."""
-        return self._show(0)
+        """Smallest values, a copy of the full shape (1 for a dynamic size). Assigning them edits the box."""
+        return self.least.expand(shapes.static(self._low_shape)).clone()
 
     @low.setter
     def low(self, value: object) -> None:
-        self._assign(0, value)
+        self.least, self._low_shape = _assigned(value, self.least, self._low_shape)
 
     @property
     def high(self) -> torch.Tensor:
-        """Largest values, of the full shape (1 for a dynamic size). Editing or assigning them edits the box."""
-        return self._show(1)
+        """Largest values, a copy of the full shape (1 for a dynamic size). Assigning them edits the box."""
+        return self.most.expand(shapes.static(self._high_shape)).clone()
 
     @high.setter
     def high(self, value: object) -> None:
-        self._assign(1, value)
-
-    def _current(self, i: int) -> torch.Tensor:
-        shown = self._shown[i]
-        if shown is not None and shown._version != self._versions[i]:
-            self._versions[i] = shown._version
-            self._kept[i] = shapes.compress(shown.detach().clone())
-        return self._kept[i]
-
-    def _show(self, i: int) -> torch.Tensor:
-        kept = self._current(i)
-        shown = self._shown[i]
-        if shown is None:
-            with torch.inference_mode(False):  # tensors made in inference mode have no version counter
-                shown = self._shown[i] = kept.expand(shapes.static(self._shapes[i])).clone()
-            self._versions[i] = shown._version
-        return shown
-
-    def _assign(self, i: int, value: object) -> None:
-        kept = self._kept[i]
-        bound = (
-            value.detach()
-            if isinstance(value, torch.Tensor)
-            else torch.as_tensor(value, dtype=kept.dtype, device=kept.device)
-        )
-        full = shapes.static(self._shapes[i])
-        try:
-            bound.expand(full)
-        except RuntimeError:
-            # To change the shape of a spec, programs assign bounds of the new shape first.
-            self._shapes[i] = bound.shape
-        self._kept[i], self._shown[i] = shapes.compress(bound.clone()), None
+        self.most, self._high_shape = _assigned(value, self.most, self._high_shape)
 
     def has_shape(self, shape: torch.Size) -> bool:
         """Whether both bounds are for this full shape."""
-        return self._shapes[0] == shape and self._shapes[1] == shape
-
-    def resize(self, shape: torch.Size) -> None:
-        """Change the full shape of the bounds, in place.
-
-        Raises:
-            RuntimeError: they do not broadcast to it.
-        """
-        for i in (0, 1):
-            self._current(i).expand(shapes.static(shape))
-        self._shapes, self._shown = [shape, shape], [None, None]
+        return self._low_shape == shape and self._high_shape == shape
 
     def clone(self) -> ContinuousBox:
         """Return an independent copy."""
-        return ContinuousBox(self.least.clone(), self.most.clone(), shape=self.shape)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"_kept": [self.least, self.most], "_shapes": list(self._shapes)}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _shown=[None, None], _versions=[0, 0])
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        yield self.low
-        yield self.high
+        return ContinuousBox(self.least.clone(), self.most.clone(), shape=self._low_shape)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ContinuousBox):
             return NotImplemented
-        return self.shape == other.shape and _close(self.least, other.least) and _close(self.most, other.most)
+        return self.has_shape(other._low_shape) and _close(self.least, other.least) and _close(self.most, other.most)
 
     def __repr__(self) -> str:
         return f"ContinuousBox(low={brief(self.least)}, high={brief(self.most)})"
@@ -166,6 +95,7 @@ class BinaryBox(CategoricalBox):
     """Zero and one, for each of ``n`` elements."""
 
 
+@dataclass
 class BoxList(Box):
     """One set of values for each of several discrete choices.
 
@@ -173,8 +103,7 @@ class BoxList(Box):
         boxes: the sets, in order.
     """
 
-    def __init__(self, boxes: Sequence[CategoricalBox | BoxList]) -> None:
-        self.boxes = list(boxes)
+    boxes: Sequence[CategoricalBox | BoxList]
 
     @staticmethod
     def from_nvec(nvec: torch.Tensor | Sequence[int]) -> Any:
@@ -196,11 +125,21 @@ class BoxList(Box):
     def __getitem__(self, index: int) -> CategoricalBox | BoxList:
         return self.boxes[index]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BoxList) and self.boxes == other.boxes
 
-    def __repr__(self) -> str:
-        return f"BoxList({self.boxes})"
+def _assigned(value: object, before: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, torch.Size]:
+    """Return an assigned bound in its smallest shape, and its full shape.
+
+    To change the shape of a spec, programs assign bounds of the new shape first.
+    """
+    if isinstance(value, torch.Tensor):
+        bound = value.detach().clone()
+    else:
+        bound = torch.as_tensor(value, dtype=before.dtype, device=before.device)
+    try:
+        bound.expand(shapes.static(shape))
+    except RuntimeError:
+        shape = bound.shape
+    return shapes.compress(bound), shape
 
 
 def _tensor(value: object) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import SpecError
 
 from . import masks, shapes
 from .action_checks import ArrayCheck, NumberCheck, check_below
@@ -61,15 +61,6 @@ class Categorical(Discrete):
         self.update_mask(mask)
 
     @property
-    def n(self) -> int:
-        """Number of categories, or the provisional one.
-
-        Raises:
-            NotSupported: the number is unknown. ``space.n`` is -1 then.
-        """
-        return self._known_n("n")
-
-    @property
     def _n_now(self) -> int:
         """The number of categories; -1 if unknown."""
         return self._n if self._n >= 0 or self._provisional is None else self._provisional
@@ -84,10 +75,8 @@ class Categorical(Discrete):
             raise SpecError(f"Categorical: n is {self._n} already, and cannot be {n} for now.")
         self._provisional = count_of(n, self)
 
-    def _known_n(self, what: str) -> int:
-        if self._n_now < 0:
-            raise NotSupported(f"Categorical.{what} needs the number of categories: call set_provisional_n(n) first.")
-        return self._n_now
+    def _check_flat(self, what: str) -> None:
+        """Raise NotSupported unless the categories of all choices can lie end to end in one row."""
 
     @property
     def _parts(self) -> list[int]:
@@ -115,13 +104,6 @@ class Categorical(Discrete):
         self._known_n("rand")
         return self._draw_numbers(lead, generator, device, self._dtype)
 
-    def _domain_text(self) -> str:
-        if self._mask is not None:
-            return f"categories from 0 to {self._n_now - 1} that the mask allows"
-        if self._n_now == 0:
-            return "no data, as there is no category"
-        return f"categories from 0 to {self._n_now - 1}" if self._n_now > 0 else "categories of 0 or more"
-
     def _to_dtype(self, dtype: torch.dtype) -> Self:
         out = self._with(_dtype=dtype)
         count_of(self._n, out)
@@ -130,11 +112,17 @@ class Categorical(Discrete):
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return categories ``[..., *shape]`` as one-hot rows ``[..., *shape, n]``, bool.
 
+        Numbers of several choices, ``[..., k]``, give rows end to end, ``[..., sum(nvec)]``.
+
         Args:
             val: data of the spec, with any leading dimensions.
             safe: check first that it is in the spec.
+
+        Raises:
+            NotSupported: ``n`` is unknown, or ``nvec`` is nested. Convert the parts of ``spec.unbind(-2)``.
         """
         self._known_n("to_one_hot")
+        self._check_flat("to_one_hot")
         self._check_if(safe, val)
         return self._one_hot(val.to(torch.int64), torch.bool)
 
@@ -157,18 +145,18 @@ class Categorical(Discrete):
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Select an entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``.
 
-        Categories ``[..., k]`` and a tensor ``[..., n]`` with the same leading dimensions give ``[..., k]``.
+        Categories ``[..., k]`` and a tensor ``[..., n]`` with the same leading dimensions give ``[..., k]``; so do the
+        numbers of several choices, ``[..., k]``, and a tensor ``[..., sum(nvec)]``.
 
         Raises:
+            NotSupported: ``nvec`` is nested.
             SpecError: the shapes do not fit each other.
         """
-        if index.ndim and tensor_to_index.ndim == index.ndim and tensor_to_index.shape[:-1] == index.shape[:-1]:
-            return tensor_to_index.gather(-1, index.to(torch.int64))
-        return self._picked(index, tensor_to_index)
-
-    def _picked(self, index: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
-        """Select an entry for each choice from rows that have one for each category."""
-        numbers = self._columns(index.to(torch.int64))
+        index, entries = index.to(torch.int64), tensor_to_index
+        if not self._several and index.ndim and entries.ndim == index.ndim and entries.shape[:-1] == index.shape[:-1]:
+            return entries.gather(-1, index)
+        self._check_flat("index")
+        numbers = self._columns(index)
         rows = tuple(numbers.shape[:-1])
         if self._n_now >= 0:
             self._check_choices(index, entries, rows, sum(self._parts))
@@ -217,10 +205,14 @@ class Categorical(Discrete):
 
     def action_text(self) -> str:
         """Return the range of the categories."""
-        return f"a whole number from 0 to {self.n - 1}"
+        if self._n_now == 0:
+            return "no data, as there is no category"
+        return f"a whole number from 0 to {self._n_now - 1}" if self._n_now > 0 else "a whole number of 0 or more"
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to make numbers of one-hot rows or logits."""
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest the nearest category, or how to make numbers of one-hot rows or logits."""
+        if value.shape == expected:
+            return f" Take the nearest category with {name}.project(action)."
         if value.shape[:-1] != expected:
             return ""
         number, last = value.int() if value.dtype is torch.bool else value, value.shape[-1]
@@ -236,12 +228,8 @@ class Categorical(Discrete):
             )
         return ""
 
-    def choice_hint(self, value: torch.Tensor, name: str) -> str:
-        """Suggest the nearest category."""
-        return f" Take the nearest category with {name}.project(action)."
-
     def _same(self, other: Self) -> bool:
-        return super()._same(other) and (self._n, self._n_now) == (other._n, other._n_now)
+        return super()._same(other) and self._n == other._n
 
 
 def count_of(n: int, spec: Leaf) -> int:

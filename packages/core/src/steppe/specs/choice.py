@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +16,9 @@ from steppe.errors import SpecError
 from . import shapes
 from .base import Key, Rows, Spec, named
 from .dtypes import CPU
-from .fixed import Fixed
-from .nontensor import NonTensor
+from .nontensor import Fixed
 from .shapes import ShapeLike
+from .stacked import Stacked
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -97,7 +96,7 @@ class Choice(Spec):
         drawn = [choice.rand(lead, generator=generator) for choice in self._choices]
         if not lead:
             return drawn[int(picked)]
-        if isinstance(self._choices[0], NonTensor):
+        if isinstance(drawn[0], (NonTensorData, NonTensorStack)):
             return _nested(picked.tolist(), self._choices)
         flat = [value.reshape(-1, *value.shape[len(lead) :]) for value in drawn]
         rows = torch.arange(picked.numel(), device=CPU)
@@ -149,36 +148,30 @@ class Choice(Spec):
         assert first is not None
         raise first
 
-    def _lead_dims(self, shape: Sequence[int]) -> int:
-        return self._choices[0]._lead_dims(shape)
-
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Convert data for a library; see :meth:`Spec.to_numpy`."""
         self._check_if(safe, val, key)
         return self._choices[0].to_numpy(val, False, key=key)
 
-    def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError if ``value`` has another dtype than the specs."""
-        self._choices[0].type_check(value, key)
-
     def cardinality(self) -> int | float:
         """Return the sum over the specs; data that is valid for two of them counts twice."""
-        counts = [1 if isinstance(choice, NonTensor) else choice.cardinality() for choice in self._choices]
+        counts = [choice.cardinality() for choice in self._choices]
         return math.inf if math.inf in counts else sum(counts)
 
     def enumerate(self, use_mask: bool = False) -> Any:
         """Return the values of all specs along a new first dimension; non-tensor values as a NonTensorStack."""
-        if isinstance(self._choices[0], NonTensor):
-            return NonTensorStack(*[choice.zero() for choice in self._choices])
+        values = [choice.zero() for choice in self._choices]
+        if isinstance(values[0], (NonTensorData, NonTensorStack)):
+            return NonTensorStack(*values)
         return torch.cat([choice.enumerate(use_mask) for choice in self._choices])
 
     # Shapes, copies and devices ----------------------------------------------------------------------------------
 
     def _apply(self, change: Callable[[Any], Any], doing: str) -> Self:
-        return type(self)(list(map(change, self._choices)))
+        return type(self)([choice._apply(change, doing) for choice in self._choices])
 
     def _index(self, index: object) -> Any:
-        return self._apply(itemgetter(index), "index")
+        return type(self)([choice[index] for choice in self._choices])
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec."""
@@ -213,8 +206,12 @@ class Choice(Spec):
 
 
 def _fixed(value: object) -> Spec:
-    if isinstance(value, (str, NonTensorData, NonTensorStack)):
-        return Fixed(value)
+    if isinstance(value, NonTensorStack):
+        return Stacked(*map(_fixed, value.tensordicts), dim=value.stack_dim)
+    if isinstance(value, NonTensorData):
+        return Fixed(value.batch_size, value.device, example_data=value.data)
+    if isinstance(value, str):
+        return Fixed(example_data=value)
     raise SpecError(
         f"Choice: expected specs, strings, NonTensorData or NonTensorStack, found {type(value).__name__} {value!r}. "
         f"Wrap other values: NonTensorData(value)."

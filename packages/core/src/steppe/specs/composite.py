@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import NestedKey
+from tensordict import NestedKey, TensorDict
 
 from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
@@ -17,8 +18,9 @@ from .composite_data import CompositeData
 from .composite_entries import NOTHING
 from .foreign_specs import conversion_hint
 from .keys import as_path, is_key
+from .locking import Lockable
 from .nontensor import NonTensor
-from .shapes import ShapeLike
+from .shapes import Change, ShapeLike
 from .shaping import as_device
 
 if TYPE_CHECKING:
@@ -27,11 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["Composite", "listing"]
 
 
-class Composite(CompositeData):
+class Composite(CompositeData, Lockable):
     """A spec of a TensorDict: specs under names, which may be Composites themselves.
 
     The shape is the batch size of the data; the shape of every entry starts with it. An entry may be None: any value is
     valid there, and ``rand`` and ``zero`` leave it out.
+
+    Shape operations apply to the batch dimensions and return an unlocked spec. Names of dimensions follow them as those
+    of a TensorDict do.
 
     Args:
         *args: at most one mapping of keys to specs, mappings or None. Tuple keys nest.
@@ -179,30 +184,13 @@ class Composite(CompositeData):
                     f"{conversion_hint(spec)}"
                 )
             spec = Composite(spec, shape=self.shape, device=self.device)
-        if spec.ndim < self.ndim and spec.shape == self.shape[: spec.ndim]:
-            spec = self._in_batch(spec)
+        # A Composite may have a shorter batch size than its entries, and text has no other dimensions.
+        if isinstance(spec, (Composite, NonTensor)) and spec.ndim < self.ndim and spec.shape == self.shape[: spec.ndim]:
+            spec = spec.clone()
+            spec.shape = self.shape
         self._check_prefix(key, spec, self.shape)
         if self.device is not None and spec.device != self.device:
             return spec.to(self.device)
-        return spec
-
-    def _in_batch(self, spec: Spec) -> Spec:
-        """Extend the shorter batch size of a nested Composite or NonTensor; return other specs unchanged."""
-        if isinstance(spec, NonTensor):
-            spec = spec.clone()
-            spec.shape = self.shape
-        elif type(spec) is Composite:
-            inner = [child for child in spec.values(True, True) if child is not None]
-            # Text takes the batch size of the other entries.
-            inner = [child for child in inner if not isinstance(child, NonTensor)] or inner
-            if any(child.shape[: self.ndim] == self.shape for child in inner) or not inner:
-                # The entries have the batch size already. If only some have it, the error names the others.
-                spec = spec.clone()
-                spec.shape = self.shape
-            else:
-                for _ in range(self.ndim - spec.ndim):
-                    spec = spec.unsqueeze(spec.ndim)
-                spec = spec.expand(self.shape)
         return spec
 
     def _check_prefix(self, key: NestedKey, spec: Spec, shape: torch.Size) -> None:
@@ -256,20 +244,6 @@ class Composite(CompositeData):
                 self.set(key, spec)
         return self
 
-    def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
-        """Return a Composite with some entries, which are shared.
-
-        Args:
-            *keys: names or tuples of names.
-            strict: raise a KeyError for a missing key.
-        """
-        out = self._without_entries()
-        for key in keys:
-            if strict or key in self:
-                spec = self.get(key)
-                out.set(key, spec.clone(recurse=False) if isinstance(spec, Composite) else spec)
-        return out
-
     def exclude(self, *keys: NestedKey) -> Composite:
         """Return a Composite without some entries; the others are shared. Missing keys are ignored."""
         out = self.clone(recurse=False)
@@ -305,6 +279,86 @@ class Composite(CompositeData):
         """Return ``other`` with the attributes of this spec."""
         other._data_cls, other.step_mdp_static = self._data_cls, self.step_mdp_static
         return other
+
+    # Names of the batch dimensions -------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str | None]:
+        """Names of the batch dimensions; None for a dimension without a name."""
+        return list(self._names)
+
+    @names.setter
+    def names(self, value: list[str | None] | None) -> None:
+        self._check_unlocked("change its names")
+        self._name(self._checked_names(value))
+
+    def _name(self, names: list[str | None]) -> None:
+        """Name the batch dimensions of this spec and of nested Composites."""
+        self._names = names
+        for child in self._children.values():
+            if isinstance(child, Composite):
+                child._name([*names, *child._names[len(names) :]])
+
+    def refine_names(self, *names: str | EllipsisType | None) -> Self:
+        """Name the batch dimensions that have no name, in place; ``...`` stands for the others.
+
+        Raises:
+            SpecError: a dimension has another name, or there are too many names.
+        """
+        self._check_unlocked("change its names")
+        rows: Any = TensorDict({}, batch_size=shapes.static(self.shape), names=self._names)  # type: ignore[arg-type]
+        try:
+            refined = rows.refine_names(*names).names
+        except (RuntimeError, ValueError, IndexError):
+            raise SpecError(f"Composite: dimensions of the names {self._names} cannot get {list(names)}.") from None
+        self._name(list(refined))
+        return self
+
+    def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:
+        checked: list[str | None] = [None] * self.ndim if names is None else list(names)
+        if len(checked) != self.ndim:
+            raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self.shape)}, found {checked}.")
+        return checked
+
+    # Operations --------------------------------------------------------------------------------------------------
+
+    def _apply(self, change: Change, doing: str) -> Any:
+        def on_rows(data: Any) -> Any:
+            # A TensorDict applies the operation to the batch dimensions, and leaves the others of the entry alone.
+            rows: Any = change(TensorDict({"data": data}, batch_size=data.shape[: self.ndim]))
+            return rows["data"]
+
+        out = self._remake(self._shape_after(doing, change), lambda child: child._apply(on_rows, doing), None)
+        return self._renamed(out, change)
+
+    def _index(self, index: object) -> Any:
+        ready = shapes.expand_index(index, self.ndim)
+
+        def change(data: torch.Tensor) -> torch.Tensor:
+            return shapes.indexed(data, ready)
+
+        out = self._remake(self._shape_after(f"index with {index!r}", change), lambda child: child[ready], None)
+        return self._renamed(out, change)
+
+    def _renamed(self, out: Composite, change: Change) -> Composite:
+        """Name the batch dimensions of ``out`` as those of a TensorDict after the operation."""
+        if any(self._names):
+            names: Any = self._names
+            rows: Any = change(TensorDict({}, batch_size=shapes.probe_shape(self.shape), names=names))
+            out._name(list(rows.names))
+        return out
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Make the batch size at ``dim`` dynamic, here and in every entry, in place; return the spec."""
+        at = shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
+        self._check_unlocked("make a size dynamic")
+        children = list(self._entries.values())
+        for child in children:
+            child.clone().make_neg_dim(at)  # raises before any entry is changed
+        for child in children:
+            child.make_neg_dim(at)
+        self._shape = torch.Size((*self.shape[:at], -1, *self.shape[at + 1 :]))
+        return self
 
     # Copies and devices ------------------------------------------------------------------------------------------
 

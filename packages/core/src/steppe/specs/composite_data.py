@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
-import numpy as np
 import torch
 from tensordict import (
     LazyStackedTensorDict,
@@ -21,9 +19,9 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Rows, Spec, named
-from .composite_shape import CompositeShape
+from .composite_entries import CompositeEntries
 from .dtypes import CPU
-from .keys import as_path, is_key
+from .keys import is_key
 from .shapes import ShapeLike
 
 __all__ = ["CompositeData", "entry_key"]
@@ -34,10 +32,11 @@ def entry_key(key: Key, name: str) -> Key:
     return name if key is None else (*((key,) if isinstance(key, str) else key), name)
 
 
-class CompositeData(CompositeShape):
+class CompositeData(CompositeEntries):
     """The part of a Composite that handles TensorDicts."""
 
     _data_cls: type | None = None
+    _names: list[str | None]
 
     @property
     def data_cls(self) -> type | None:
@@ -99,7 +98,7 @@ class CompositeData(CompositeShape):
             yield f"{name}: expected a TensorDict, found {type(val).__name__}."
             return
         if not is_tensor_collection(val):
-            lead = self._lead_of(val) if rows is None else rows
+            lead = rows or ()
         elif not shapes.fits_rows(val.batch_size, self.shape, rows):
             yield f"{name}: expected batch size {(*(rows or ()), *self.shape)}, found {tuple(val.batch_size)}."
             return
@@ -126,13 +125,6 @@ class CompositeData(CompositeShape):
         inner = lead[: val.stack_dim] + lead[val.stack_dim + 1 :]
         for i, (spec, row) in enumerate(self._rows(val)):
             yield from spec._faults(row, entry_key(key, f"[{i}]"), inner, exact)
-
-    def _lead_of(self, val: Any) -> tuple[int, ...]:
-        """Return the leading dimensions of the first entry of a dict."""
-        for name, child in self._entries.items():
-            if hasattr(val.get(name), "shape"):
-                return shapes.lead_of(val[name], child.ndim)
-        return ()
 
     def _has_dynamic_sizes(self) -> bool:
         return any(-1 in spec.shape for spec in self.values(include_nested=True) if spec is not None)
@@ -192,8 +184,8 @@ class CompositeData(CompositeShape):
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Convert a dict or TensorDict of a library's values to a TensorDict.
 
-        Missing entries are left out. All entries have the same leading dimensions: those of the TensorDict, or of the
-        first entry with more than one element.
+        Missing entries are left out. All entries have the leading dimensions of the TensorDict, or ``lead``. A dict has
+        none by default.
 
         Raises:
             SpecError: an entry is not in the spec, or has the wrong shape.
@@ -207,7 +199,8 @@ class CompositeData(CompositeShape):
                 f"Drop them, or add them to the spec."
             )
         if lead is None:
-            lead = self._lead_of_values(val)
+            has_rows = is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None)
+            lead = tuple(val.batch_size[: val.ndim - self.ndim]) if has_rows else ()
         encoded = {}
         for name, child in self._children.items():
             if name not in val.keys():
@@ -219,29 +212,6 @@ class CompositeData(CompositeShape):
                 encoded[name] = value
         return self._data(encoded, torch.Size(lead))
 
-    def _lead_of_values(self, val: Any) -> tuple[int, ...]:
-        """Return the leading dimensions of a library's values; none for values that ``encode`` refuses."""
-        if not _is_data(val):
-            return ()
-        if is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None):
-            return tuple(val.batch_size[: val.ndim - self.ndim])
-        for name, child in self._entries.items():
-            if name not in val.keys():
-                continue
-            value = _entry(val, name)
-            if isinstance(child, CompositeData):
-                lead = child._lead_of_values(value)
-                if lead:
-                    return lead
-                continue
-            try:
-                shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
-            except (TypeError, ValueError, RuntimeError):  # rows of different sizes
-                continue
-            if math.prod(shape) != 1:
-                return tuple(shape[: child._lead_dims(shape)])
-        return ()
-
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Convert each entry; return them as a dict, with a dict for each nested Composite."""
         self._check_if(safe, val, key)
@@ -251,11 +221,11 @@ class CompositeData(CompositeShape):
             for name, child in self._entries.items()
         }
 
-    def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
+    def type_check(self, value: Any, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
         """Raise a SpecError if an entry is missing or has the wrong dtype.
 
         Args:
-            value: a TensorDict or a dict; with one selected key, it may be the value of this entry.
+            value: a TensorDict; with one selected key, it may be the value of this entry.
             selected_keys: key or keys of the entries to check; all by default.
 
         Raises:
@@ -265,13 +235,9 @@ class CompositeData(CompositeShape):
             self._type_check(value, None)
             return
         for key in [selected_keys] if is_key(selected_keys) else selected_keys:
-            self._type_check_entry(value, key)
-
-    def _type_check_entry(self, value: object, key: NestedKey) -> None:
-        child = self[key]
-        if child is not None:
-            data = value if isinstance(value, torch.Tensor) else _nested_entry(value, key, self)
-            child._type_check(data, key)
+            child = self.get(key)
+            if child is not None:
+                child._type_check(value if isinstance(value, torch.Tensor) else value.get(key), key)
 
     def _type_check(self, value: object, key: Key) -> None:
         self._check_data(value, key)
@@ -295,14 +261,8 @@ class CompositeData(CompositeShape):
         Raises:
             SpecError: an argument is neither a TensorDict nor a dict, or lacks an entry.
         """
-        for name, data in (("index", index), ("tensor_to_index", tensor_to_index)):
-            if not _is_data(data):
-                raise SpecError(
-                    f"Composite.index: expected {name} to be a TensorDict or a dict, found {type(data).__name__}."
-                )
-            missing = [key for key in self._entries if key not in data.keys()]
-            if missing:
-                raise SpecError(f"Composite.index: {name} lacks {missing}, found {sorted(map(str, data.keys()))}.")
+        self._check_data(index, "index")
+        self._check_data(tensor_to_index, "tensor_to_index")
         return {
             name: child.index(_entry(index, name), _entry(tensor_to_index, name))
             for name, child in self._entries.items()
@@ -342,14 +302,6 @@ def _reads_as_one(val: LazyStackedTensorDict) -> bool:
         elif isinstance(first, LazyStackedTensorDict) and not _reads_as_one(first):
             return False
     return True
-
-
-def _nested_entry(value: Any, key: NestedKey, spec: Spec) -> Any:
-    for name in as_path(key):
-        if name not in value.keys():
-            raise SpecError(f"{named(None, spec)}: expected an entry {key!r}, found {sorted(map(str, value.keys()))}.")
-        value = _entry(value, name)
-    return value
 
 
 def _entry(val: Any, name: str) -> Any:

@@ -121,7 +121,7 @@ class Bounded(_Numbers):
 
     @property
     def space(self) -> ContinuousBox:
-        """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape. They can be edited.
+        """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape. They can be assigned.
 
         Bounds of another shape may be assigned before the spec is given that shape: ``spec.shape = ...``.
         """
@@ -224,8 +224,7 @@ class Bounded(_Numbers):
     def _resize(self, shape: torch.Size) -> None:
         for name, bound in (("low", self._box.least), ("high", self._box.most)):
             _check_broadcasts(name, bound, shape)
-        self._box.resize(shape)
-        self._shape = shape
+        self._box, self._shape = ContinuousBox(self._box.least, self._box.most, shape=shape), shape
 
     def _arguments(self) -> list[str]:
         return [f"low={brief(self._box.least)}", f"high={brief(self._box.most)}"]

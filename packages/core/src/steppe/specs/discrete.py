@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from steppe.errors import NotSupported
+
 from . import masks, sampling, shapes
 from .base import Spec
 from .boxes import BoxList, CategoricalBox
@@ -58,6 +60,28 @@ class Discrete(Leaf):
     _several: ClassVar[bool] = False
     """Whether the numbers of choices have a last dimension for the choices."""
 
+    @property
+    def n(self) -> int:
+        """Number of categories, or the provisional one.
+
+        Raises:
+            AttributeError: there are several choices, see ``nvec``.
+            NotSupported: the number is unknown. ``space.n`` is -1 then.
+        """
+        if self._several:
+            raise AttributeError(
+                f"{type(self).__name__} has no n: each choice has its own number of categories, see nvec."
+            )
+        return self._known_n("n")
+
+    def _known_n(self, what: str) -> int:
+        n = self._parts[0]
+        if n < 0:
+            raise NotSupported(
+                f"{type(self).__name__}.{what} needs the number of categories: call set_provisional_n(n) first."
+            )
+        return n
+
     # Defined by subclasses ----------------------------------------------------------------------------------------
 
     @property
@@ -75,6 +99,13 @@ class Discrete(Leaf):
     def _event_shape(self) -> torch.Size:
         """Return the last sizes of the shape, those of categories or choices. They are fixed."""
         return torch.Size(())
+
+    @abstractmethod
+    def action_text(self) -> str:
+        """Describe the valid choices, those that the mask excludes included."""
+
+    def _domain_text(self) -> str:
+        return self.action_text() if self._mask is None else f"{self.action_text()} that the mask allows"
 
     # Numbers of choices -------------------------------------------------------------------------------------------
 
@@ -209,3 +240,6 @@ class Discrete(Leaf):
 
     def _arguments(self) -> list[str]:
         return [text for text in (self._counts_text(), "mask=..." if self._mask is not None else "") if text]
+
+    def _same(self, other: Self) -> bool:
+        return super()._same(other) and self._parts == other._parts

@@ -10,8 +10,7 @@ from steppe.errors import SpecError
 
 from .composite import Composite
 from .continuous import Unbounded
-from .fixed import flat_values
-from .nontensor import NonTensor
+from .nontensor import NonTensor, flat_values
 from .stacked import stack
 
 __all__ = ["make_composite_from_td"]

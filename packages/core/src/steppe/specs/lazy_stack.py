@@ -105,29 +105,23 @@ class LazyStack(Spec, Generic[Part]):
         Args:
             val: data, with any leading dimensions; or a list with the data of each part.
             key: name of the data in errors.
-            lead: number of leading dimensions; None to infer it.
+            lead: number of leading dimensions; None for those in front of the shape.
         """
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Encode a value for each part, in a list or stacked; see :meth:`Spec.encode`."""
-        if lead is None and hasattr(val, "shape") and not getattr(val, "is_nested", False):
-            lead = tuple(val.shape[: self._lead_dims(val.shape)])
-        encoded: list[Any] = []
-        values = self._separate(val, key, None if lead is None else len(lead))
-        for part, value in zip(self._parts, values, strict=True):
-            encoded.append(part.encode(value, ignore_device=ignore_device, key=key, lead=lead))
-            if lead is None:  # all parts have the same leading dimensions
-                lead = tuple(encoded[0].shape[: encoded[0].ndim - part.ndim])
-        return self._joined(encoded, len(lead or ()))
+        lead = self._lead_of(val) if lead is None else lead
+        values = self._separate(val, key, len(lead))
+        return self._joined(self._each(values, key, "encode", ignore_device=ignore_device, lead=lead), len(lead))
 
     def _each(self, rows: list[Any], key: Key, method: str, **options: object) -> list[Any]:
         """Call a method of each part with its data; return the results."""
         pairs = zip(self._parts, rows, strict=True)
         return [getattr(part, method)(row, key=key, **options) for part, row in pairs]
 
-    def _lead_ndim(self, val: Any) -> int:
-        """Return the number of leading dimensions of data; lists and nested tensors have none."""
-        return val.ndim - self.ndim if hasattr(val, "ndim") and not getattr(val, "is_nested", False) else 0
+    def _lead_of(self, val: object) -> tuple[int, ...]:
+        """Return the leading dimensions of data; lists and nested tensors have none."""
+        return () if getattr(val, "is_nested", False) else shapes.lead_of(val, self.ndim)
 
     def project(self, val: Any, *, key: Key = None) -> Any:
         """Replace invalid data by the nearest valid data; see :meth:`Spec.project`.
@@ -142,7 +136,7 @@ class LazyStack(Spec, Generic[Part]):
             new is old for new, old in zip(rows, val.tensordicts, strict=False)
         ):
             return val
-        return self._joined(rows, self._lead_ndim(val))
+        return self._joined(rows, len(self._lead_of(val)))
 
     def clear_device_(self) -> Self:
         """Make the device of every part None, in place; return the stack."""
@@ -158,12 +152,12 @@ class LazyStack(Spec, Generic[Part]):
         """Apply an operation to every part, repeated, and stack one row of each result. One part gives no stack."""
         self._shape_after(doing, change)
         if len(self._parts) == 1:
-            return change(self._repeated(self._parts[0]))
+            return self._repeated(self._parts[0])._apply(change, doing)
         at = shapes.dim_after(self.shape, self._dim, change)
         if at is None:
             raise self._unsupported(doing, f"the parts along dimension {self._dim} differ")
-        rows = [change(self._repeated(part))[(*[slice(None)] * at, i)] for i, part in enumerate(self._parts)]
-        return self._restack(rows, at)
+        changed = [self._repeated(part)._apply(change, doing) for part in self._parts]
+        return self._restack([part[(*[slice(None)] * at, i)] for i, part in enumerate(changed)], at)
 
     def _index(self, index: object) -> Any:
         ready = shapes.expand_index(index, self.ndim)

@@ -206,12 +206,6 @@ class Leaf(Shaped):
         self._check_if(safe, val, key)
         return _array(val)
 
-    def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError unless ``value`` is a tensor of the spec's dtype."""
-        dtype = getattr(value, "dtype", type(value).__name__)
-        if dtype is not self._dtype:
-            raise SpecError(self._dtype_fault(named(key, self), dtype))
-
     def _dtype_fault(self, name: str, actual: object) -> str:
         return f"{name}: expected dtype {self._dtype}, found {actual}. Cast the data, or give the spec dtype={actual}."
 

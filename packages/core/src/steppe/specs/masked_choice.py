@@ -36,11 +36,10 @@ class MaskedChoice:
     def __init__(self, spec: Discrete, shape: torch.Size, sizes: list[int] | None) -> None:
         self._shape = shape
         self._spec = spec.clone()
-        self._spec.update_mask(torch.ones((), dtype=torch.bool, device=spec.device))
-        assert self._spec.mask is not None
+        self._spec.update_mask(None)
         self._columns: torch.Tensor | None = None
         self._sizes: list[int] | None = None
-        expected = self._spec.mask.shape
+        expected = spec._mask_shape()
         if shape == expected:
             return
         shapes = [tuple(expected)]

@@ -21,8 +21,6 @@ from .masks import MaskLike
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from .multi_one_hot import MultiOneHot
 
 __all__ = ["Counts", "MultiCategorical", "counts_of"]
@@ -111,15 +109,6 @@ class MultiCategorical(Categorical):
         return self._nvec.to(device) - 1
 
     @property
-    def n(self) -> int:
-        """Raises AttributeError: see ``nvec``."""
-        raise AttributeError("MultiCategorical has no n: each choice has its own number of categories, see nvec.")
-
-    def set_provisional_n(self, n: int) -> None:
-        """Not possible: the numbers of categories are known."""
-        raise SpecError(f"MultiCategorical: the numbers of categories are known, and cannot be {n} for now.")
-
-    @property
     def nvec(self) -> torch.Tensor:
         """Number of categories of each choice, int64 on the CPU, of the shape of the data (1 where it is dynamic)."""
         return self._nvec.expand(shapes.static(self._shape))
@@ -128,10 +117,6 @@ class MultiCategorical(Categorical):
     def space(self) -> Any:
         """The choices, as a BoxList, which holds for all rows. A nested nvec gives nested lists."""
         return BoxList.from_nvec(self._nvec)
-
-    def _domain_text(self) -> str:
-        mask = " that the mask allows" if self._mask is not None else ""
-        return f"categories below {self._nvec.tolist()}{mask}"
 
     def _change_event(self, change: Change) -> Spec:
         shape = shapes.shape_after(self._shape, change)
@@ -144,19 +129,9 @@ class MultiCategorical(Categorical):
             return Categorical(int(counts), shape, self._device, self._dtype)
         return self._with(_shape=shape, _nvec=masks.compressed(counts).clone(), _n=int(counts.max()))
 
-    def _check_flat(self, method: str) -> None:
-        """Raise NotSupported if ``nvec`` is nested: its choices do not lie end to end in one row."""
+    def _check_flat(self, what: str) -> None:
         if self._nvec.ndim > 1:
-            raise self._unsupported(method, f"nvec is nested, of shape {tuple(self._nvec.shape)}")
-
-    def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
-        """Return numbers ``[..., k]`` as one-hot rows end to end, ``[..., sum(nvec)]`` bool.
-
-        Raises:
-            NotSupported: ``nvec`` is nested. Convert the parts of ``spec.unbind(-2)``.
-        """
-        self._check_flat("to_one_hot")
-        return super().to_one_hot(val, safe)
+            raise self._unsupported(what, f"nvec is nested, of shape {tuple(self._nvec.shape)}")
 
     def to_one_hot_spec(self) -> MultiOneHot:
         """Return the spec of the same choices as one-hot rows, ``[*shape[:-1], sum(nvec)]`` bool.
@@ -168,16 +143,6 @@ class MultiCategorical(Categorical):
 
         self._check_flat("to_one_hot_spec")
         return MultiOneHot(self._nvec, self._mask_shape(), self._device, torch.bool, mask=self._mask)
-
-    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Select an entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``.
-
-        Raises:
-            NotSupported: ``nvec`` is nested.
-            SpecError: the shapes do not fit each other.
-        """
-        self._check_flat("index")
-        return self._picked(index, tensor_to_index)
 
     def array_check(self) -> ArrayCheck | None:
         """Check that each number is a category of its choice."""
@@ -193,14 +158,13 @@ class MultiCategorical(Categorical):
         """Return the ranges of the categories."""
         return f"whole numbers from 0 to {(self._nvec - 1).tolist()}"
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to make numbers of one-hot rows or logits."""
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest the nearest categories, or how to make numbers of one-hot rows or logits."""
+        if value.shape == expected:
+            return super().action_hint(value, expected, name)
         if self._nvec.ndim > 1 or tuple(value.shape) != (*expected[:-1], int(self._nvec.sum())):
             return ""
         return f" Make numbers of one-hot rows, or of logits, with {name}.to_one_hot_spec().to_categorical(action)."
-
-    def _same(self, other: Self) -> bool:
-        return Leaf._same(self, other) and torch.equal(self._nvec, other._nvec)
 
     def _counts_text(self) -> str:
         return f"nvec={self._nvec.tolist()}"

@@ -60,11 +60,6 @@ class MultiOneHot(OneHot):
         super().__init__(sum(self._parts), shape, device, dtype, use_register, mask)
 
     @property
-    def n(self) -> int:
-        """Raises AttributeError: see ``nvec``."""
-        raise AttributeError("MultiOneHot has no n: each choice has its own number of categories, see nvec.")
-
-    @property
     def nvec(self) -> list[int]:
         """Number of categories of each choice."""
         return list(self._parts)
@@ -72,10 +67,6 @@ class MultiOneHot(OneHot):
     def to_categorical_spec(self) -> MultiCategorical:
         """Return the spec of the same choices as numbers, ``[*shape[:-1], k]`` int64."""
         return MultiCategorical(self._parts, self._number_shape(), self._device, torch.int64, self._mask)
-
-    def _domain_text(self) -> str:
-        mask = " where the mask allows it" if self._mask is not None else ""
-        return f"a single one in each part of sizes {self._parts}{mask}"
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode rows into an array with the category of each choice."""

@@ -18,10 +18,20 @@ from .base import DeviceLike, Key, Rows, named
 from .shapes import ShapeLike
 from .shaping import Shaped
 
-__all__ = ["NonTensor", "same_data"]
+__all__ = ["Fixed", "NonTensor", "flat_values"]
 
 
-def same_data(one: object, other: object) -> bool:
+def flat_values(val: object) -> list[Any]:
+    """Return the values of non-tensor data as a flat list; of a bare value, a list of one."""
+    if not isinstance(val, (NonTensorData, NonTensorStack)):
+        return [val]
+    out: list[Any] = [val.tolist()]
+    for _ in range(val.batch_dims):
+        out = [value for values in out for value in values]
+    return out
+
+
+def _same_data(one: object, other: object) -> bool:
     """Whether two values are equal, arrays included."""
     same = one is other or one == other
     return bool(np.all(same)) if isinstance(same, np.ndarray) else bool(same)
@@ -56,17 +66,12 @@ class NonTensor(Shaped):
         feature_dims: int | None = None,
     ) -> None:
         super().__init__(shape=shape, device=device)
-        if batched is not None and feature_dims is not None:
-            raise SpecError("NonTensor: batched and feature_dims contradict each other: give one, or none.")
         if dtype is not None:
             ignored_argument("NonTensor", "dtype", "values that are no tensors have none")
         for name, value in (("batched", batched), ("feature_dims", feature_dims)):
             if value is not None:
                 ignored_argument("NonTensor", name, "a value stands for all its rows, and rows that differ are a stack")
-        self.batched = bool(batched)
-        if feature_dims is None:
-            feature_dims = 0 if batched else self.ndim
-        self.feature_dims = feature_dims
+        self.batched, self.feature_dims = batched, feature_dims
         self._example = example_data
 
     @property
@@ -144,19 +149,28 @@ class NonTensor(Shaped):
             return val.tolist()
         return val.data if isinstance(val, NonTensorData) else val
 
-    def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError if ``value`` is a tensor."""
-        if isinstance(value, (torch.Tensor, TensorDictBase)) and not isinstance(value, NonTensorStack):
-            raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")
-
     def __eq__(self, other: object) -> bool:
-        """Whether shape, device and example are equal."""
+        """Whether class, shape, device and example are equal."""
         if not isinstance(other, NonTensor):
             return NotImplemented
-        if (self._shape, self._device) != (other._shape, other._device):
+        if (type(self), self._shape, self._device) != (type(other), other._shape, other._device):
             return False
-        return same_data(self.example_data, other.example_data)
+        return _same_data(self._example, other._example)
 
     def __repr__(self) -> str:
         device = f", device={str(self._device)!r}" if self._device is not None else ""
-        return f"NonTensor(shape={tuple(self._shape)}{device}, example_data={self._example!r})"
+        return f"{type(self).__name__}(shape={tuple(self._shape)}{device}, example_data={self._example!r})"
+
+
+class Fixed(NonTensor):
+    """Non-tensor data whose only valid value is the example."""
+
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+        faults = list(super()._faults(val, key, rows, exact))
+        yield from faults
+        if not faults and not all(_same_data(value, self._example) for value in flat_values(val)):
+            yield f"{named(key, self)}: expected {self._example!r}, found {self.to_numpy(val)!r}."
+
+    def cardinality(self) -> int:
+        """Return 1."""
+        return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -89,11 +88,6 @@ class OneHot(Discrete):
 
     # Overridden by MultiOneHot ----------------------------------------------------------------
 
-    @property
-    def n(self) -> int:
-        """Number of categories."""
-        return self._parts[0]
-
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return rows ``[..., n]`` as category numbers ``[...]``, int64.
 
@@ -109,10 +103,6 @@ class OneHot(Discrete):
     def to_categorical_spec(self) -> Categorical:
         """Return the spec of the same choice as numbers, ``[*shape[:-1]]`` int64."""
         return Categorical(self.n, self._shape[:-1], self._device, torch.int64, self._mask)
-
-    def _domain_text(self) -> str:
-        among = " where the mask allows it" if self._mask is not None else ""
-        return f"a single one among the {self.n} entries of each row{among}"
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode one row into its category; several rows stay an array."""
@@ -144,8 +134,13 @@ class OneHot(Discrete):
         others = self._parts[0] - 1
         return lambda row: row.count(0) == others and 1 in row
 
-    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest how to make rows of category numbers."""
+    def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest the largest entry of each row, if there is a single one, or how to make rows of category numbers."""
+        if value.shape == expected:
+            parts = shapes.split(value, self._parts)
+            if all(bool(((part == part.amax(-1, keepdim=True)).sum(-1) == 1).all()) for part in parts):
+                return f" Take the largest entry of each row with {name}.project(action)."
+            return f" Make it of numbers with {name}.encode(numbers)."
         if not is_whole(value):
             return ""
         numbers = (*expected[:-1], *self._number_shape()[self.ndim - 1 :])
@@ -154,13 +149,6 @@ class OneHot(Discrete):
         if tuple(value.shape) == (*numbers, 1):
             return f" Make one-hot rows of numbers with {name}.encode(action.squeeze(-1))."
         return ""
-
-    def choice_hint(self, value: torch.Tensor, name: str) -> str:
-        """Suggest the largest entry of each row, if there is a single one."""
-        parts = shapes.split(value, self._parts)
-        if all(bool(((part == part.amax(-1, keepdim=True)).sum(-1) == 1).all()) for part in parts):
-            return f" Take the largest entry of each row with {name}.project(action)."
-        return f" Make it of numbers with {name}.encode(numbers)."
 
     def _numbers(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the number of the largest entry for each choice."""
@@ -233,10 +221,6 @@ class OneHot(Discrete):
             tensor = self._one_hot(index, self._dtype)
         return self._cast(tensor, key, ignore_device=ignore_device)
 
-    def _lead_dims(self, shape: Sequence[int]) -> int:
-        is_rows = bool(shape) and shape[-1] == self._shape[-1]
-        return max(0, len(shape) - (self.ndim if is_rows else len(self._number_shape())))
-
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return category numbers as an int64 array; see :meth:`to_categorical`."""
         self._check_if(safe, val, key)
@@ -262,6 +246,3 @@ class OneHot(Discrete):
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return all combinations of choices ``[k, *shape]``, repeated along batch dimensions."""
         return self._one_hot(self.to_categorical_spec().enumerate(use_mask), self._dtype)
-
-    def _same(self, other: Self) -> bool:
-        return super()._same(other) and self._parts == other._parts

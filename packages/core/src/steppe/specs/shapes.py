@@ -30,16 +30,17 @@ __all__ = [
     "dim_after",
     "event_survives",
     "expand_index",
+    "expanded",
     "fits",
     "fits_rows",
     "flat_sizes",
     "indexed",
-    "indexed_names",
     "lead_of",
     "normal_dim",
     "numbers_along",
     "param_along",
     "positions",
+    "probe_shape",
     "product",
     "shape_after",
     "size",
@@ -66,6 +67,12 @@ def flat_sizes(sizes: tuple[ShapeLike, ...]) -> torch.Size:
     if len(sizes) == 1 and not isinstance(sizes[0], numbers.Integral):
         return size(sizes[0])
     return torch.Size(cast("tuple[int, ...]", sizes))
+
+
+def expanded(tensor: torch.Tensor, target: torch.Size) -> torch.Tensor:
+    """Return ``tensor.expand(target)``. TensorDicts before version 0.15 do not know -1, which keeps a size."""
+    lead = len(target) - tensor.ndim
+    return tensor.expand([tensor.shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(target)])
 
 
 def static(shape: Sequence[int]) -> torch.Size:
@@ -157,14 +164,15 @@ def stand_in(shape: Sequence[int]) -> int:
     return 2 * math.prod(n for n in shape if n > 0) + 1009
 
 
-def _probe_shape(shape: torch.Size) -> torch.Size:
+def probe_shape(shape: torch.Size) -> torch.Size:
+    """Return the shape of a probe: dynamic sizes become the size that stands for them."""
     unknown = stand_in(shape)
     return torch.Size([unknown if n < 0 else n for n in shape])
 
 
 def shape_after(shape: torch.Size, change: Change) -> torch.Size:
     """Return the shape that ``change`` gives a tensor of ``shape``."""
-    out = change(torch.zeros((), dtype=torch.int8, device=CPU).expand(_probe_shape(shape))).shape
+    out = change(torch.zeros((), dtype=torch.int8, device=CPU).expand(probe_shape(shape))).shape
     if -1 not in shape:
         return out
     limit = stand_in(shape) // 2
@@ -175,7 +183,7 @@ def change_param(param: torch.Tensor, shape: torch.Size, change: Change) -> torc
     """Apply ``change`` to a parameter that broadcasts to ``shape``; the result broadcasts to the new shape."""
     if param.ndim == 0:
         return param
-    out = change(param.expand(_probe_shape(shape)))
+    out = change(param.expand(probe_shape(shape)))
     if -1 in shape:
         limit = stand_in(shape) // 2
         for dim, n in enumerate(out.shape):
@@ -195,7 +203,7 @@ def param_along(param: torch.Tensor, dim: int) -> torch.Tensor | None:
 def event_survives(shape: torch.Size, change: Change) -> bool:
     """Whether ``change`` keeps the last dimension last, complete and in order."""
     mark = torch.arange(shape[-1], device=CPU)
-    out = change(mark.expand(_probe_shape(shape)))
+    out = change(mark.expand(probe_shape(shape)))
     return out.ndim > 0 and out.shape[-1] == shape[-1] and bool((out == mark).all())
 
 
@@ -207,7 +215,7 @@ def positions(shape: torch.Size, change: Change) -> torch.Tensor:
 def dim_after(shape: torch.Size, dim: int, change: Change) -> int | None:
     """Return the dimension that ``dim`` becomes by ``change``; None if it is removed, or joined with another one."""
     marks = torch.arange(shape[dim], device=CPU)
-    after = change(marks.view(-1, *[1] * (len(shape) - dim - 1)).expand(_probe_shape(shape)))
+    after = change(marks.view(-1, *[1] * (len(shape) - dim - 1)).expand(probe_shape(shape)))
     for at, n in enumerate(after.shape):
         if n == len(marks) and bool((after == marks.view(-1, *[1] * (after.ndim - at - 1))).all()):
             return at
@@ -232,7 +240,7 @@ def torch_index(index: object) -> Any:
 
 
 def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    """Return ``tensor[index]``, with support for negative steps, as in numpy."""
+    """Return ``tensor[index]``, with support for negative steps, as in numpy. A TensorDict is indexed likewise."""
     parts = index if isinstance(index, tuple) else (index,)
     if not any(isinstance(part, slice) and part.step is not None and part.step < 0 for part in parts):
         return tensor[index]
@@ -242,32 +250,13 @@ def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
         if isinstance(part, slice) and part.step is not None and part.step < 0:
             n = tensor.shape[dim]
             chosen = range(*part.indices(n))
-            if tensor.stride(dim):  # otherwise all elements are the same one
+            if not isinstance(tensor, torch.Tensor) or tensor.stride(dim):  # otherwise all elements are the same one
                 tensor = tensor.flip(dim)
             first = n - 1 - chosen.start
             part = slice(first, first + (len(chosen) - 1) * -part.step + 1, -part.step) if chosen else slice(0, 0)
         positive.append(part)
         dim += _covers(part)
     return tensor[tuple(positive)]
-
-
-def indexed_names(names: list[str | None], index: tuple[Any, ...]) -> list[str | None] | None:
-    """Return the names of dimensions after indexing; None if tensors in the index move or join dimensions."""
-    if not any(names):
-        return None
-    tensors = [part for part in index if isinstance(part, (torch.Tensor, bool))]
-    if len(tensors) > 1 or any(not isinstance(part, torch.Tensor) or part.ndim != 1 for part in tensors):
-        return None
-    out: list[str | None] = []
-    dim = 0
-    for part in index:
-        if part is None:
-            out.append(None)
-            continue
-        if not isinstance(part, int):
-            out.append(names[dim])
-        dim += 1
-    return out
 
 
 def _is_mask(part: object) -> TypeGuard[torch.Tensor]:

@@ -149,7 +149,7 @@ class Stacked(LazyStack[Spec]):
                 except (TypeError, ValueError, RuntimeError):  # rows of different sizes, or no numbers
                     val = None
             if hasattr(val, "unbind"):
-                at = (self._lead_dims(val.shape) if lead is None else lead) + self._dim
+                at = (len(self._lead_of(val)) if lead is None else lead) + self._dim
                 if 0 <= at < val.ndim and val.shape[at] == n:
                     return list(val.unbind(at))
         ragged = getattr(val, "is_nested", False) or not hasattr(val, "shape")
@@ -173,22 +173,12 @@ class Stacked(LazyStack[Spec]):
             for fault in part._faults(value, key, rows, exact):
                 yield f"{fault} (Stacked spec {i}.)"
 
-    def _lead_dims(self, shape: Sequence[int]) -> int:
-        if shapes.fits_rows(shape, self.shape, None):
-            return len(shape) - self.ndim
-        return self._parts[0]._lead_dims(shape[1:])
-
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return an array, or a list with the value of each part if sizes differ or values are no arrays."""
         values = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
         if all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values):
-            return np.stack(values, self._lead_ndim(val) + self._dim)
+            return np.stack(values, len(self._lead_of(val)) + self._dim)
         return values
-
-    def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError if ``value`` has another dtype than the specs."""
-        for part, row in zip(self._parts, self._separate(value, key), strict=True):
-            part.type_check(row, key)
 
     def array_check(self) -> ArrayCheck | None:
         """Check the rows of each part with its own check."""

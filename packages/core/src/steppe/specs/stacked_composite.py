@@ -16,7 +16,7 @@ from .composite import Composite, listing
 from .composite_data import entry_key
 from .composite_entries import NOTHING
 from .lazy_stack import LazyStack, stacked_shape
-from .shapes import ShapeLike
+from .shapes import Change, ShapeLike
 from .shaping import as_device
 from .stacked import check_parts, stack
 
@@ -90,17 +90,12 @@ class StackedComposite(LazyStack[Composite], Composite):
         out._dim_name = self._dim_name
         return out
 
-    def _repeated(self, part: Composite) -> Composite:
-        out = super()._repeated(part)
-        out._name(self._names)
-        return out
+    def _apply(self, change: Change, doing: str) -> Any:
+        return self._renamed(LazyStack._apply(self, change, doing), change)
 
     def _index(self, index: object) -> Any:
-        out = LazyStack._index(self, index)
-        names = shapes.indexed_names(self.names, shapes.expand_index(index, self.ndim))
-        if names is not None:
-            out._name(names)
-        return out
+        ready = shapes.expand_index(index, self.ndim)
+        return self._renamed(LazyStack._index(self, index), lambda data: shapes.indexed(data, ready))
 
     @property
     def _children(self) -> Mapping[str, Any]:
@@ -108,11 +103,6 @@ class StackedComposite(LazyStack[Composite], Composite):
 
     def _nested_specs(self) -> Iterable[Composite]:
         return self._parts
-
-    # Those of a Composite know no stacked dimension.
-    expand, unsqueeze = Spec.expand, Spec.unsqueeze
-    squeeze, reshape = Spec.squeeze, Spec.reshape  # type: ignore[assignment]
-    flatten, unflatten = Spec.flatten, Spec.unflatten  # type: ignore[assignment]
 
     # Attributes --------------------------------------------------------------------------------------------------
 
@@ -191,21 +181,13 @@ class StackedComposite(LazyStack[Composite], Composite):
         """Convert the data of each part; return a list with the dict of each, which ``encode`` accepts."""
         return self._each(self._separate(val, key), key, "to_numpy", safe=safe)
 
-    def _lead_of_values(self, val: Any) -> tuple[int, ...]:
-        if not isinstance(val, (list, tuple)):
-            return super()._lead_of_values(val)
-        leads = (part._lead_of_values(row) for part, row in zip(self._parts, val, strict=False))
-        return next(filter(None, leads), ())
-
-    def _type_check_entry(self, value: object, key: NestedKey) -> None:
+    def type_check(self, value: Any, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
+        """Check each part; see :meth:`Composite.type_check`. All parts must have the selected keys."""
         if isinstance(value, torch.Tensor):
-            super()._type_check_entry(value, key)
+            super().type_check(value, selected_keys)
             return
-        holders = [(part, row) for part, row in self.rows_of(value) if key in part]
-        if not holders:
-            raise KeyError(self._not_found(key))
-        for part, row in holders:
-            part.type_check(row, key)
+        for part, row in self.rows_of(value):
+            part.type_check(row, selected_keys)
 
     def _type_check(self, value: object, key: Key) -> None:
         for i, (part, row) in enumerate(zip(self._parts, self._separate(value, key), strict=True)):
@@ -273,10 +255,6 @@ class StackedComposite(LazyStack[Composite], Composite):
         assert fitted is not None
         self._edit("update", rows=fitted.unbind(self._dim))
         return self
-
-    def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
-        """Return the stack with some entries; see :meth:`Composite.select`."""
-        return self._stack([part.select(*keys, strict=strict) for part in self._parts], self._dim)
 
     def exclude(self, *keys: NestedKey) -> Composite:
         """Return the stack without some entries; see :meth:`Composite.exclude`."""
