@@ -89,9 +89,6 @@ class Transform(Placed):
     #: Whether methods keep no reference to the tensors that they receive. Otherwise they receive copies, because the
     #: memory of rows is written again at the next step.
     keeps_nothing: bool = False
-    #: The methods on which ``shared_key`` relies. A subclass that overrides another method below the class of one of
-    #: these has no shared key.
-    key_methods: ClassVar[tuple[str, ...]] = ("shared_key",)
     #: The kinds of specs that ``transform_specs`` changes, if the class overrides it.
     changed_kinds: ClassVar[tuple[str, ...]] = SPEC_KINDS
 
@@ -186,7 +183,7 @@ class Transform(Placed):
 
     def key_of_rows(self) -> object:
         """Return ``shared_key``, or None if a subclass overrides methods of the class that defines it."""
-        return None if all(self._overrides.of_methods(name) for name in self.key_methods) else self.shared_key()
+        return None if self._overrides.of_methods("shared_key") else self.shared_key()
 
     def masks_behind(self, masks: Mapping[NestedKey, NestedKey], link: Link) -> Mapping[NestedKey, NestedKey]:
         """Return the masks of actions of the environment behind this transform; see :attr:`EnvBase.action_masks`.

@@ -160,9 +160,7 @@ class RewardSum(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(
-            bind, root_inputs=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs], by_blocks=True
-        )
+        return RowHooks(bind, root_inputs=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs])
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Sum up the rewards of a batch of steps over time, separately for each episode.

@@ -57,8 +57,7 @@ class RowKernels(Transform):
             read, written = zip(*hooks.pairs, strict=True)
             row_by_row = self.key_of_rows() is None
             kernel = EntryKernel(hooks.pairs, self._prepared, row_by_row=row_by_row, by_blocks=self.by_blocks)
-            # Without a shared key each row has a call of its own, so blocks save nothing.
-            hooks.rows = RowHooks(kernel, reads=read, writes=written, by_blocks=self.by_blocks or row_by_row)
+            hooks.rows = RowHooks(kernel, reads=read, writes=written)
         return hooks
 
     def _prepared(self, key: Key, source: Array, target: Array) -> Callable[[], object]:

@@ -191,7 +191,7 @@ class StepCounter(PlannedTransform):
 
             return step, partial(clear_rows, before)
 
-        return RowHooks(bind, root_inputs=(key,), writes=names, by_blocks=True)
+        return RowHooks(bind, root_inputs=(key,), writes=names)
 
     def _repr_keys(self) -> Iterable[str]:
         return ("max_steps",)
@@ -237,7 +237,7 @@ class InitTracker(PlannedTransform):
             step=_filler(groups, {name: _bool}),
             reset=_filler(groups, {name: _bool}, fill=_ones),
             reads_root=False,
-            rows=RowHooks(self._bind_rows, by_blocks=True) if at_root else None,
+            rows=RowHooks(self._bind_rows) if at_root else None,
         )
 
     def shared_key(self) -> Any:

@@ -17,10 +17,10 @@ __all__ = ["ImageTransform", "channels_last", "size_of"]
 class ImageTransform(ObservationTransform):
     """Base of transforms of single images, without memory.
 
-    A subclass writes ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions, and ``settings``
-    (without which the environments of a batch do not share a call). An
-    element of the result must not become smaller where an element of the image becomes larger: then the bounds of the
-    result are the results of the bounds. One that is not so writes ``bounds``.
+    A subclass writes ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions, and ``shared_key``
+    (without which the environments of a batch do not share a call). An element of the result must not become smaller
+    where an element of the image becomes larger: then the bounds of the result are the results of the bounds. One that
+    is not so writes ``bounds``.
 
     Args:
         in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
@@ -32,22 +32,14 @@ class ImageTransform(ObservationTransform):
     """
 
     keeps_nothing = True
-    key_methods: ClassVar[tuple[str, ...]] = ("shared_key", "settings")
     default_names: ClassVar[tuple[str, ...]] = ("pixels",)
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
         super().__init__(in_keys, out_keys)
 
-    def settings(self) -> tuple[Any, ...]:
-        """All that the result depends on beside the image."""
-        return ()
-
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the bounds of the result for an image with bounds ``low`` and ``high``; None for no bounds."""
         return self._apply_transform(low), self._apply_transform(high)
-
-    def shared_key(self) -> Any:
-        return (type(self), *self.settings(), tuple(self.in_keys), tuple(self.out_keys))
 
     @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:

@@ -7,7 +7,6 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from steppe.transforms.compiled.row_blocks import blocks_of
 from steppe.transforms.compiled.transform_hooks import Array, ResetOnRows, RowArrays, StepOnRows
 from steppe.transforms.transform_keys import Key
 
@@ -17,6 +16,8 @@ __all__ = ["EntryKernel", "Prepare", "without_gradients"]
 #: computes them.
 Prepare = Callable[[Key, Array, Array], Callable[[], object]]
 
+#: Bytes of a block: those of a core's cache. It holds a few images, which share the cost of a call.
+_CACHE = 2**21
 #: Size of the blocks of expensive calls, in caches: one call for all rows might need too much memory.
 _MANY = 8
 
@@ -68,8 +69,11 @@ class EntryKernel:
         return [[self.prepare(key, a[block], b[block]) for block in self._blocks(a, b)] for key, a, b in columns]
 
     def _blocks(self, source: Array, target: Array) -> list[slice]:
-        n = len(source)
-        return blocks_of(n, (source.nbytes + target.nbytes) // n, times=1 if self.by_blocks else _MANY)
+        """Return slices of the rows, of about equal length, each of which fits into a core's cache."""
+        n, used = len(source), source.nbytes + target.nbytes
+        longest = max(1, round((1 if self.by_blocks else _MANY) * _CACHE * n / max(1, used)))
+        count = -(-n // longest)
+        return [slice(i * n // count, (i + 1) * n // count) for i in range(count)]
 
 
 def without_gradients(run: Callable[_P, _T]) -> Callable[_P, _T]:
