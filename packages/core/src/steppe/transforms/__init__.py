@@ -31,7 +31,7 @@ from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.row_kernels import clip_kernel
-from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv, takes_leaf
+from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.stepping import SteppingTransform
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
@@ -72,7 +72,6 @@ __all__ = [
     "set_auto_unwrap_transformed_env",
     "set_beside",
     "spec_of_value",
-    "takes_leaf",
     "transforms_for_policy",
 ]
 

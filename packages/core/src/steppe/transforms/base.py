@@ -16,7 +16,6 @@ from steppe.storage import find_entry
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
 from steppe.transforms.overrides import Overrides
 from steppe.transforms.placed import Placed
-from steppe.transforms.spec_decorators import changed_spec
 from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transform_keys import Key, Keys, as_keys, keys_property
 
@@ -46,9 +45,8 @@ class Transform(Placed):
       environment.
     * ``transform_observation_spec``, ``transform_reward_spec``, ``transform_done_spec``, ``transform_action_spec``,
       ``transform_state_spec``: change an unlocked Composite of the environment before this transform and return it.
-      ``transform_output_spec`` and ``transform_input_spec`` change several at once. Callers may pass a leaf, the spec
-      of one entry, and get a leaf: decorate a method that is written for Composites with ``takes_leaf``, one that is
-      written for leaves with ``apply_to_composite`` or ``apply_to_composite_inv``.
+      ``transform_output_spec`` and ``transform_input_spec`` change several at once. Decorate a method that is written
+      for the spec of one entry, a leaf, with ``apply_to_composite`` or ``apply_to_composite_inv``.
 
     ``forward`` and ``inv`` transform data that comes from no environment, such as a batch of a replay buffer.
 
@@ -224,23 +222,23 @@ class Transform(Placed):
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
-    def transform_observation_spec(self, observation_spec: Spec) -> Spec:
+    def transform_observation_spec(self, observation_spec: Composite) -> Spec:
         """Change the spec of observations, in place or not, and return it."""
         return self._kind_behind("observation", observation_spec)
 
-    def transform_reward_spec(self, reward_spec: Spec) -> Spec:
+    def transform_reward_spec(self, reward_spec: Composite) -> Spec:
         """Change the spec of rewards."""
         return self._kind_behind("reward", reward_spec)
 
-    def transform_done_spec(self, done_spec: Spec) -> Spec:
+    def transform_done_spec(self, done_spec: Composite) -> Spec:
         """Change the spec of done entries."""
         return self._kind_behind("done", done_spec)
 
-    def transform_action_spec(self, action_spec: Spec) -> Spec:
+    def transform_action_spec(self, action_spec: Composite) -> Spec:
         """Change the spec of actions, to that of the actions that the caller passes."""
         return self._kind_behind("action", action_spec)
 
-    def transform_state_spec(self, state_spec: Spec) -> Spec:
+    def transform_state_spec(self, state_spec: Composite) -> Spec:
         """Change the spec of states, the entries that a step reads beside the action."""
         return self._kind_behind("state", state_spec)
 
@@ -252,17 +250,18 @@ class Transform(Placed):
         """Change the entries ``full_action_spec`` and ``full_state_spec``."""
         return self._kinds_behind(input_spec, INPUT_KINDS)
 
-    def _kind_behind(self, kind: str, spec: Spec) -> Spec:
+    def _kind_behind(self, kind: str, spec: Composite) -> Spec:
         """Return the spec of one kind, as ``transform_specs`` changes it if the class overrides that."""
         if kind not in self.changed_kinds or not self._writes("transform_specs"):
             return spec
-
-        def change(spec: Composite) -> Composite:
-            with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
-                after: Composite = getattr(self.transform_specs(self.specs_around(**{kind: spec})), kind)
-            return after
-
-        return changed_spec(self, kind, spec, change)
+        if not isinstance(spec, Composite):
+            raise SpecError(
+                f"{type(self).__name__}.transform_{kind}_spec takes a Composite, found {spec!r}. Put the spec of an "
+                "entry under its key: Composite({key: spec})."
+            )
+        with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
+            after: Composite = getattr(self.transform_specs(self.specs_around(**{kind: spec})), kind)
+        return after
 
     def _kinds_behind(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
         if not self._overrides.has_specs_at_once:

@@ -9,7 +9,7 @@ import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Composite, Spec, Unbounded
-from steppe.transforms import ObservationTransform, takes_leaf
+from steppe.transforms import ObservationTransform
 
 __all__ = ["ImageTransform", "channels_last", "size_of"]
 
@@ -41,7 +41,6 @@ class ImageTransform(ObservationTransform):
         """Return the bounds of the result for an image with bounds ``low`` and ``high``; None for no bounds."""
         return self._apply_transform(low), self._apply_transform(high)
 
-    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
             leaf = observation_spec.get(key, None)
