@@ -12,6 +12,7 @@ from typing import Any
 
 from steppe.transforms.base import Transform
 from steppe.transforms.callable_transform import CallableTransform, spec_of_value
+from steppe.transforms.compiled.entry_kernel import clip_kernel
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
@@ -30,7 +31,6 @@ from steppe.transforms.policy_transforms import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.row_generators import RowGenerators
-from steppe.transforms.row_kernels import clip_kernel
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.stepping import SteppingTransform
 from steppe.transforms.tracking import InitTracker, StepCounter
