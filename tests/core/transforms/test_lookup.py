@@ -52,7 +52,7 @@ def test_a_transform_is_made_by_its_name():
         steppe.transforms.make_transform("EnvSpecs")
 
 
-MOVED = ("DoubleToFloat", "RenameTransform", "ConditionalSkip", "AutoResetTransform")
+MOVED = ("CallableTransform", "DoubleToFloat", "RenameTransform", "ConditionalSkip", "AutoResetTransform")
 
 
 @pytest.mark.parametrize("name", MOVED)
@@ -71,3 +71,9 @@ def test_a_name_that_left_the_core_says_what_to_install(name, module):
 
     with use(Registry(path=[])), pytest.raises(TransformNotFound, match=text):
         exec(f"from {module} import {name}")
+
+
+def test_a_function_needs_the_package_of_callable_transforms():
+    with use(Registry(path=[])):
+        with pytest.raises(TransformNotFound, match=r"It is in steppe-tensor: pip install 'steppe\[tensor\]'"):
+            steppe.transforms.Compose(lambda td: td)

@@ -36,6 +36,7 @@ TRANSFORMS: dict[str, tuple[str, str]] = {
     "BatchSizeTransform": ("steppe-tensor", "tensor"),
     "BinarizeReward": ("steppe-reward", "reward"),
     "BurnInTransform": ("steppe-time", "time"),
+    "CallableTransform": ("steppe-tensor", "tensor"),
     "CatFrames": ("steppe-time", "time"),
     "CatTensors": ("steppe-tensor", "tensor"),
     "CenterCrop": ("steppe-vision", "vision"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.transforms.base import Transform
-from steppe.transforms.callable_transform import CallableTransform, spec_of_value
 from steppe.transforms.compiled.entry_kernel import clip_kernel
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
@@ -40,7 +39,6 @@ from steppe.transforms.unwrapping import auto_unwrap_transformed_env, set_auto_u
 
 __all__ = [
     "AutoResetEnv",
-    "CallableTransform",
     "Compose",
     "EntryTransform",
     "EnvSpecs",
@@ -71,7 +69,6 @@ __all__ = [
     "replace_last",
     "set_auto_unwrap_transformed_env",
     "set_beside",
-    "spec_of_value",
     "transforms_for_policy",
 ]
 

@@ -11,8 +11,8 @@ from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from steppe.errors import SpecError
+from steppe.registry import find_class
 from steppe.transforms.base import Transform
-from steppe.transforms.callable_transform import CallableTransform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
 from steppe.transforms.policy_transforms import adopted
 
@@ -254,12 +254,13 @@ class Compose(Transform):
 
 
 def as_transform(transform: object) -> Transform:
-    """Return a transform unchanged, and wrap a function in a :class:`CallableTransform`.
+    """Return a transform unchanged, and wrap a function in a ``CallableTransform`` of steppe-tensor.
 
     A ``TensorDictPrimer`` of TorchRL, as recurrent modules make it, is converted to one of steppe.
 
     Raises:
         SpecError: the argument is neither, or another transform of TorchRL.
+        TransformNotFound: the argument is a function, and steppe-tensor is not installed.
     """
     if isinstance(transform, Transform):
         return transform
@@ -271,8 +272,8 @@ def as_transform(transform: object) -> Transform:
             f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
         )
     if callable(transform):
-        function: Any = transform
-        return CallableTransform(function)
+        wrapped: Transform = find_class("transform", "CallableTransform")(transform)
+        return wrapped
     hint = ""
     if isinstance(transform, (list, tuple)):
         hint = " Put several into a Compose: Compose(first, second); TransformedEnv(env, first, second) makes one."
