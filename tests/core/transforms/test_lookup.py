@@ -74,6 +74,7 @@ def test_a_name_that_left_the_core_says_what_to_install(name, module):
 
 
 def test_a_function_needs_the_package_of_callable_transforms():
-    with use(Registry(path=[])):
-        with pytest.raises(TransformNotFound, match=r"It is in steppe-tensor: pip install 'steppe\[tensor\]'"):
-            steppe.transforms.Compose(lambda td: td)
+    text = r"It is in steppe-tensor: pip install 'steppe\[tensor\]'"
+
+    with use(Registry(path=[])), pytest.raises(TransformNotFound, match=text):
+        steppe.transforms.Compose(lambda td: td)
