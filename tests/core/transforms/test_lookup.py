@@ -8,7 +8,7 @@ import pytest
 
 import steppe
 import steppe.transforms
-from steppe.errors import SpecError, TransformNotFound
+from steppe.errors import TransformNotFound
 from steppe.registry import Registry, list_classes, use
 from steppe.registry.known import FIRST_PARTY
 from tests.forked import python
@@ -44,12 +44,6 @@ def test_importing_the_transforms_loads_no_plugin():
     code += "print([m for m in sys.modules if m.startswith('steppe_')])"
 
     assert subprocess.run([*python(), "-c", code], capture_output=True, text=True, timeout=CHILD).stdout == "[]\n"
-
-
-def test_a_transform_is_made_by_its_name():
-    assert steppe.transforms.make_transform("StepCounter", max_steps=3).max_steps == 3
-    with pytest.raises(SpecError, match=r"make_transform\('EnvSpecs'\): .* is no Transform"):
-        steppe.transforms.make_transform("EnvSpecs")
 
 
 MOVED = ("CallableTransform", "DoubleToFloat", "RenameTransform", "ConditionalSkip", "AutoResetTransform")

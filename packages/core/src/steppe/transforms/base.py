@@ -535,9 +535,6 @@ class Transform(Placed):
             NotSupported: it does not.
         """
 
-    def init(self, tensordict: TensorDictBase) -> None:
-        """Prepare for data like ``tensordict``. Does nothing by default; TorchRL's trainers call it."""
-
     def dump(self, *args: Any, **kwargs: Any) -> None:
         """Write out recorded data. Does nothing by default; the arguments depend on the class."""
 

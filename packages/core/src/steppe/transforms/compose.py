@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 from torch import nn
 
 from steppe.errors import SpecError
@@ -177,10 +177,6 @@ class Compose(Transform):
         for transform in self:
             transform._check_batched_worker_compat()
 
-    def init(self, tensordict: TensorDictBase) -> None:
-        for transform in self:
-            transform.init(tensordict)
-
     def dump(self, **kwargs: Any) -> None:
         """Call ``dump`` of each transform with these arguments."""
         for transform in self:
@@ -280,7 +276,7 @@ def as_transform(transform: object) -> Transform:
     elif isinstance(transform, bool):
         hint = " Pass other arguments by name, such as TransformedEnv(env, transform, cache_specs=True)."
     elif isinstance(transform, str):
-        hint = f" To make a transform by name: make_transform({transform!r})."
+        hint = f" To make a transform by name: getattr(steppe.transforms, {transform!r})(...)."
     raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.{hint}")
 
 
