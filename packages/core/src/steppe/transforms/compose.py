@@ -11,7 +11,6 @@ from tensordict import NestedKey
 from torch import nn
 
 from steppe.errors import SpecError
-from steppe.registry import find_class
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
 from steppe.transforms.policy_transforms import adopted
@@ -268,7 +267,7 @@ def as_transform(transform: object) -> Transform:
             f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
         )
     if callable(transform):
-        wrapped: Transform = find_class("transform", "CallableTransform")(transform)
+        wrapped: Transform = steppe.transforms.CallableTransform(transform)
         return wrapped
     hint = ""
     if isinstance(transform, (list, tuple)):
