@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tensordict import NestedKey
 from torch import nn
 
+import steppe.transforms
 from steppe.errors import SpecError
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
