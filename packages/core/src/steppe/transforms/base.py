@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -17,7 +18,6 @@ from steppe.transforms.compiled.entry_kernel import bind_entries
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, RowHooks, pair_hook
 from steppe.transforms.overrides import Overrides
 from steppe.transforms.placed import Placed
-from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transform_keys import Key, Keys, as_keys, keys_property
 
 __all__ = ["Transform"]
@@ -543,14 +543,19 @@ class Transform(Placed):
         """Whether missing entries are skipped instead of raising an error."""
         return self._missing_tolerance
 
-    def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
-        """Skip missing entries, or not; also a context manager that restores the previous mode::
+    def set_missing_tolerance(self, mode: bool = False) -> ExitStack:
+        """Skip missing entries, or not, here and in the transforms of a Compose; as a context manager, for a while::
 
         def _reset(self, tensordict, tensordict_reset):
             with self.set_missing_tolerance(True):
                 return self._call(tensordict_reset)
         """
-        return Tolerance(self, mode)
+        restore = ExitStack()
+        for part in self.modules():
+            if isinstance(part, Transform):
+                restore.callback(setattr, part, "_missing_tolerance", part._missing_tolerance)
+                part._missing_tolerance = bool(mode)
+        return restore
 
     def clone(self: _T) -> _T:
         """Return a transform with the same settings, buffers and parameters that belongs to no environment."""

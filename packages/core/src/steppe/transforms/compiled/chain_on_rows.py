@@ -11,7 +11,6 @@ import torch
 from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
 from steppe.storage import clear_rows, copy_rows
-from steppe.transforms.compiled.entry_kernel import without_gradients
 from steppe.transforms.compiled.row_inverses import RowInverses
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value, shared
 from steppe.transforms.compiled.stages import Stage, make_stage, row_by_row
@@ -241,17 +240,8 @@ class _BoundChain(BoundWriter):
         #: Done entries ``[n, *shape]`` of ``next`` behind these transforms.
         behind = chains.plan.values[part.stop]
         self._done = {name: chains.memory.next(behind[name]) for name in DONE_NAMES if name in behind}
-        # Kernels do without torch.no_grad(), which saves time.
-        self._steps = [
-            (without_gradients(stage.step) if stage.by_torch else stage.step, name)
-            for name, stage in stages
-            if stage.step is not None
-        ]
-        self._resets = [
-            (without_gradients(stage.reset) if stage.by_torch else stage.reset, name)
-            for name, stage in stages
-            if stage.reset is not None
-        ]
+        self._steps = [(stage.step, name) for name, stage in stages if stage.step is not None]
+        self._resets = [(stage.reset, name) for name, stage in stages if stage.reset is not None]
         #: Arrays of ``next`` that are written in all rows; rows that a step excludes get their values back.
         self._written = [array for _, stage in stages for array in stage.written]
 

@@ -15,7 +15,7 @@ from steppe.errors import SpecError, StateError
 from steppe.specs import CPU, Composite, union
 from steppe.storage import TensorDictBuilder, build_td, entries, shallow_copy
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.entry_kernel import EntryKernel, bind_entries, check_result
+from steppe.transforms.compiled.entry_kernel import EntryKernel, bind_entries, check_result, without_gradients
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
 from steppe.transforms.compiled.transform_hooks import Array, Bind, Hooks, ResetOnRows, RowArrays
 from steppe.transforms.transform_keys import DONE_NAMES, Key
@@ -37,13 +37,11 @@ class Stage(NamedTuple):
         step: transforms ``next`` of the rows that were stepped (None: all), and returns whether a row may have ended.
             None if there is nothing to do.
         reset: the same for the root of the rows that were reset.
-        by_torch: whether these functions compute with torch, under ``torch.no_grad()``.
         written: arrays of ``next`` that ``step`` writes in all rows, also in those that were not stepped.
     """
 
     step: Callable[[Sequence[int] | None], bool] | None
     reset: ResetOnRows | None
-    by_torch: bool = False
     written: Sequence[Array] = ()
 
 
@@ -66,8 +64,10 @@ def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, part: slic
     levels = arrays(before, True), arrays(behind, True), arrays(before, False), arrays(behind, False)
     bind = _bind_of(chain.parts[i], hook, before, behind)
     if bind is None:
+        # Functions of arrays do without torch.no_grad(), which saves time.
         stage = _OnTensorDicts(chain, i, levels, memory.rows, part)
-        return Stage(stage.step if hook.step else None, stage.reset if hook.reset else None, by_torch=True)
+        step_on, reset_on = without_gradients(stage.step), without_gradients(stage.reset)
+        return Stage(step_on if hook.step else None, reset_on if hook.reset else None)
     root, root_behind, following, after = levels
     step, reset = bind(RowArrays(root_behind, root), RowArrays(after, following))
     over = {*chain.written(i), *DONE_NAMES}
@@ -97,7 +97,7 @@ def row_by_row(stages: Sequence[Stage], progress: Progress) -> Stage:
             note(row)
             resets[row]((0,))
 
-    return Stage(step, reset, by_torch=any(stage.by_torch for stage in stages))
+    return Stage(step, reset)
 
 
 def _no_step(at: Sequence[int] | None) -> bool:
