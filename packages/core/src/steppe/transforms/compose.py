@@ -18,6 +18,9 @@ from steppe.transforms.policy_transforms import adopted
 
 __all__ = ["Compose", "as_transform", "in_order", "joined"]
 
+#: The class that makes a transform of a function. It is in steppe-tensor, and so looked up by its name.
+_OF_FUNCTIONS = "CallableTransform"
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -268,7 +271,7 @@ def as_transform(transform: object) -> Transform:
             f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
         )
     if callable(transform):
-        wrapped: Transform = steppe.transforms.CallableTransform(transform)
+        wrapped: Transform = getattr(steppe.transforms, _OF_FUNCTIONS)(transform)
         return wrapped
     hint = ""
     if isinstance(transform, (list, tuple)):
