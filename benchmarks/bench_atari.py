@@ -30,9 +30,9 @@ from bench_transforms import grey, missing, small
 from common import show
 from peer import Peer
 
+import steppe.transforms
 from steppe import Compose, ParallelEnv, TransformedEnv, make_env
 from steppe.errors import TransformNotFound
-from steppe.transforms import make_transform
 
 CHAIN: dict[str, dict[str, Any]] = {
     "ToTensorImage": {},
@@ -58,7 +58,7 @@ def make_chain(*, resized: bool = True) -> Any:
         if name == "Resize" and not resized:
             continue
         try:
-            parts.append(make_transform(name, **arguments))
+            parts.append(getattr(steppe.transforms, name)(**arguments))
         except TransformNotFound:
             continue
     return TransformedEnv(make_env(f"gym:{GAME}"), Compose(*parts))

@@ -33,6 +33,7 @@ from tensordict import TensorDict
 from torch.nn.functional import one_hot
 from transform_cases import ACTIONS, CASES, never, value_of
 
+import steppe.transforms
 from steppe import (
     ArrayEnv,
     Binary,
@@ -43,7 +44,6 @@ from steppe import (
     Unbounded,
 )
 from steppe.errors import TransformNotFound
-from steppe.transforms import make_transform
 
 
 def _scaled(value: torch.Tensor, out: torch.Tensor) -> None:
@@ -208,7 +208,7 @@ def main() -> None:
 def missing(name: str, arguments: dict[str, Any]) -> str:
     """Return why a transform is not available, or ""."""
     try:
-        make_transform(name, **arguments)
+        getattr(steppe.transforms, name)(**arguments)
     except TransformNotFound as error:
         return str(error)
     return ""
@@ -256,7 +256,7 @@ def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[st
     def batch(one: Callable[[], Any]) -> Any:
         return one() if n == 1 else SerialEnv(n, one)
 
-    env = batch(lambda: TransformedEnv(Still(entries, action), make_transform(name, **arguments)))
+    env = batch(lambda: TransformedEnv(Still(entries, action), getattr(steppe.transforms, name)(**arguments)))
     observed = env.observation_spec if n == 1 else env.observation_spec[0]
     behind = {
         key: (tuple(leaf.shape), leaf.dtype)

@@ -61,12 +61,11 @@ def test_transforms_of_a_plugin_are_found_by_name(installed):
     """A plugin's transforms are imported, made, completed, and suggested by name."""
     code = """
 import sys, steppe.transforms
-from steppe.transforms import make_transform
 print("Doubled" in dir(steppe.transforms), "acme_transforms" in sys.modules)
 from steppe.transforms import Doubled
-print(Doubled.__module__, make_transform("Doubled", times=3).times)
+print(Doubled.__module__, Doubled(times=3).times)
 try:
-    make_transform("Duobled")
+    steppe.transforms.Duobled
 except AttributeError as error:
     print(error)
 """

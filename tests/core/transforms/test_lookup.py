@@ -8,7 +8,7 @@ import pytest
 
 import steppe
 import steppe.transforms
-from steppe.errors import SpecError, TransformNotFound
+from steppe.errors import TransformNotFound
 from steppe.registry import Registry, list_classes, use
 from steppe.registry.known import FIRST_PARTY
 from tests.forked import python
@@ -46,13 +46,7 @@ def test_importing_the_transforms_loads_no_plugin():
     assert subprocess.run([*python(), "-c", code], capture_output=True, text=True, timeout=CHILD).stdout == "[]\n"
 
 
-def test_a_transform_is_made_by_its_name():
-    assert steppe.transforms.make_transform("StepCounter", max_steps=3).max_steps == 3
-    with pytest.raises(SpecError, match=r"make_transform\('EnvSpecs'\): .* is no Transform"):
-        steppe.transforms.make_transform("EnvSpecs")
-
-
-MOVED = ("DoubleToFloat", "RenameTransform", "ConditionalSkip", "AutoResetTransform")
+MOVED = ("CallableTransform", "DoubleToFloat", "RenameTransform", "ConditionalSkip", "AutoResetTransform")
 
 
 @pytest.mark.parametrize("name", MOVED)
@@ -70,3 +64,10 @@ def test_a_name_that_left_the_core_says_what_to_install(name, module):
 
     with use(Registry(path=[])), pytest.raises(TransformNotFound, match=text):
         exec(f"from {module} import {name}")
+
+
+def test_a_function_needs_the_package_of_callable_transforms():
+    text = r"It is in steppe-tensor: pip install 'steppe\[tensor\]'"
+
+    with use(Registry(path=[])), pytest.raises(TransformNotFound, match=text):
+        steppe.transforms.Compose(lambda td: td)

@@ -70,14 +70,13 @@ def test_the_sums_may_be_rewards(base):
 
 def test_its_keys_can_be_read():
     alone = RewardSum()
-    assert (alone.in_keys, alone.out_keys, alone.reset_keys) == (["reward"], ["episode_reward"], ["_reset"])
+    assert (alone.in_keys, alone.out_keys) == (["reward"], ["episode_reward"])
     stored = RewardSum(in_keys=[("next", "reward")])
     assert stored.out_keys == [("next", "episode_reward")]
     env = TransformedEnv(NestedCountingEnv(5, root_done="any"), RewardSum())
     agents = env.transform
     assert agents.in_keys == [("agents", "reward")]
     assert agents.out_keys == [("agents", "episode_reward")]
-    assert agents.reset_keys == [("agents", "_reset")]
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])

@@ -75,20 +75,6 @@ def test_the_limit_may_have_an_entry_of_its_own(base):
     assert not data["next", "truncated"].any()
 
 
-def test_the_keys_of_each_level_can_be_read():
-    counter, tracker = StepCounter(3), InitTracker()
-    assert counter.step_count_keys == ["step_count"]
-    assert counter.truncated_keys == ["truncated"]
-    assert (counter.done_keys, counter.terminated_keys, counter.reset_keys) == (["done"], ["terminated"], ["_reset"])
-    assert tracker.init_keys == tracker.out_keys == ["is_init"]
-
-    env = TransformedEnv(NestedCountingEnv(5, root_done=None), Compose(counter, tracker))
-    assert set(counter.step_count_keys) <= set(env.observation_keys)
-    assert counter.step_count_keys == [("agents", "step_count")]
-    assert tracker.init_keys == [("agents", "is_init")]
-    assert tracker.reset_keys == [("agents", "_reset")]
-
-
 def test_two_trackers_are_as_good_as_one():
     env = TransformedEnv(ArrayCountingEnv(3), Compose(InitTracker(), InitTracker()))
 

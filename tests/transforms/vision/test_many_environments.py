@@ -1,4 +1,4 @@
-"""Large images of many environments: a few rows after the others go through the chain."""
+"""Images of many environments: one call of a transform serves them, in blocks if they are large."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steppe_testing import ArrayDataEnv, DataEnv, assert_equal_data
 from steppe_time import CatFrames
 from steppe_vision import CenterCrop, Crop, GrayScale, ImageTransform, Resize, ToTensorImage, resize
 
-N = 9  # of which four fit into a cache with what is made of them
+N = 9  # more than fit into a block with their results
 SPEC = {"pixels": Bounded(0, 255, (160, 140, 3), dtype=torch.uint8)}
 
 
@@ -90,31 +90,13 @@ def test_an_error_names_the_environment_that_raised_it():
     assert any("environment 6" in note for note in caught.value.__notes__)
 
 
-class Watched(ArrayDataEnv):
-    rows = frozenset()
-
-    def step_into(self, action, out):
-        self.rows = self.rows | {out["pixels"].ctypes.data}
-        return super().step_into(action, out)
-
-
-@pytest.mark.parametrize("chain", ["images", "what counts in front"])
-def test_hidden_images_share_memory_among_environments(chain):
-    """Images that no data shows have memory for a few environments alone."""
-    envs = [one(Watched, CHAINS[chain], row) for row in range(N)]
-    SerialEnv(N, [lambda env=env: env for env in envs]).rollout(3, break_when_any_done=False)
-
-    written = set().union(*(env.base_env.rows for env in envs))
-    assert len(written) < N
-
-
 class Calls(ImageTransform):
     """A transform that records the number of images of each call."""
 
     calls: list[int] = []
 
-    def settings(self):
-        return ()
+    def shared_key(self):
+        return (type(self), self.given_keys())
 
     def _apply_transform(self, value):
         return value
@@ -159,7 +141,7 @@ def test_image_transforms_with_equal_settings_share_a_call(transform):
     assert transform.key_of_rows() == transform.clone().key_of_rows()
 
 
-def test_a_subclass_without_declared_settings_shares_no_call():
+def test_a_subclass_without_a_shared_key_shares_no_call():
     class Darker(GrayScale):
         def _apply_transform(self, value):
             return super()._apply_transform(value) // 2

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.transforms.base import Transform
-from steppe.transforms.callable_transform import CallableTransform, spec_of_value
-from steppe.transforms.compiled.planned import PlannedTransform
+from steppe.transforms.compiled.entry_kernel import clip_kernel
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
     Hooks,
@@ -24,15 +23,13 @@ from steppe.transforms.compiled.transform_hooks import (
 )
 from steppe.transforms.compose import Compose
 from steppe.transforms.entry_transform import EntryTransform
-from steppe.transforms.lookup import make_transform
+from steppe.transforms.env_transforms import PlannedTransform, SteppingTransform
 from steppe.transforms.observation_transform import ObservationTransform
 from steppe.transforms.policy_transforms import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.row_generators import RowGenerators
-from steppe.transforms.row_kernels import clip_kernel
-from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv, takes_leaf
-from steppe.transforms.stepping import SteppingTransform
+from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
 from steppe.transforms.transformed_env import AutoResetEnv, TransformedEnv
@@ -40,7 +37,6 @@ from steppe.transforms.unwrapping import auto_unwrap_transformed_env, set_auto_u
 
 __all__ = [
     "AutoResetEnv",
-    "CallableTransform",
     "Compose",
     "EntryTransform",
     "EnvSpecs",
@@ -65,14 +61,11 @@ __all__ = [
     "auto_unwrap_transformed_env",
     "clip_kernel",
     "keys_property",
-    "make_transform",
     "names_of",
     "pair_hook",
     "replace_last",
     "set_auto_unwrap_transformed_env",
     "set_beside",
-    "spec_of_value",
-    "takes_leaf",
     "transforms_for_policy",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -13,11 +14,10 @@ from tensordict.nn import dispatch
 from steppe.errors import SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
 from steppe.storage import find_entry
-from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, pair_hook
+from steppe.transforms.compiled.entry_kernel import bind_entries
+from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, RowHooks, pair_hook
 from steppe.transforms.overrides import Overrides
 from steppe.transforms.placed import Placed
-from steppe.transforms.spec_decorators import changed_spec
-from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transform_keys import Key, Keys, as_keys, keys_property
 
 __all__ = ["Transform"]
@@ -46,9 +46,8 @@ class Transform(Placed):
       environment.
     * ``transform_observation_spec``, ``transform_reward_spec``, ``transform_done_spec``, ``transform_action_spec``,
       ``transform_state_spec``: change an unlocked Composite of the environment before this transform and return it.
-      ``transform_output_spec`` and ``transform_input_spec`` change several at once. Callers may pass a leaf, the spec
-      of one entry, and get a leaf: decorate a method that is written for Composites with ``takes_leaf``, one that is
-      written for leaves with ``apply_to_composite`` or ``apply_to_composite_inv``.
+      ``transform_output_spec`` and ``transform_input_spec`` change several at once. Decorate a method that is written
+      for the spec of one entry, a leaf, with ``apply_to_composite`` or ``apply_to_composite_inv``.
 
     ``forward`` and ``inv`` transform data that comes from no environment, such as a batch of a replay buffer.
 
@@ -89,9 +88,9 @@ class Transform(Placed):
     #: Whether methods keep no reference to the tensors that they receive. Otherwise they receive copies, because the
     #: memory of rows is written again at the next step.
     keeps_nothing: bool = False
-    #: The methods on which ``shared_key`` relies. A subclass that overrides another method below the class of one of
-    #: these has no shared key.
-    key_methods: ClassVar[tuple[str, ...]] = ("shared_key",)
+    #: Whether ``row_kernel`` and ``_apply_transform`` get large entries in blocks of a few rows, which fit into the
+    #: cache of a core. False for functions with a high cost per call: they get many rows at once.
+    by_blocks: bool = True
     #: The kinds of specs that ``transform_specs`` changes, if the class overrides it.
     changed_kinds: ClassVar[tuple[str, ...]] = SPEC_KINDS
 
@@ -186,7 +185,7 @@ class Transform(Placed):
 
     def key_of_rows(self) -> object:
         """Return ``shared_key``, or None if a subclass overrides methods of the class that defines it."""
-        return None if all(self._overrides.of_methods(name) for name in self.key_methods) else self.shared_key()
+        return None if self._overrides.of_methods("shared_key") else self.shared_key()
 
     def masks_behind(self, masks: Mapping[NestedKey, NestedKey], link: Link) -> Mapping[NestedKey, NestedKey]:
         """Return the masks of actions of the environment behind this transform; see :attr:`EnvBase.action_masks`.
@@ -203,6 +202,30 @@ class Transform(Placed):
         before, after = link.before.action, link.after.action
         kept = {key: mask for key, mask in masks.items() if _same_choice(before.get(key, None), after.get(key, None))}
         return {**kept, **self.action_masks}
+
+    def row_kernel(self, source: Array, target: Array) -> Callable[[], object] | None:
+        """Return ``_apply_transform`` in numpy for rows of arrays, which takes a fraction of the time of torch.
+
+        It is used if the class declares ``keeps_nothing`` and writes no done entries. Override this too if results are
+        large, such as images: a function that writes to ``target`` saves a copy.
+
+        Args:
+            source: the entry of all rows, ``[n, *shape]``.
+            target: memory for the results, of the shape and dtype of their spec. It is ``source`` itself if the entry
+                keeps its key, shape and dtype.
+
+        Returns:
+            A function that reads ``source`` and writes ``target`` at each call; None, the default, to call
+            ``_apply_transform``. Results must be those of ``_apply_transform``, to the bit.
+        """
+        return None
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether rows go through ``row_kernel``: a class overrides it, and no subclass ``_apply_transform``."""
+        owner = self._overrides.owner_of("row_kernel")
+        overrides = owner is not Transform and not self._writes("_apply_transform", owner)
+        return overrides and self.keeps_nothing and not self.writes_done
 
     def inverse_kernel(self, leaf: Spec) -> Callable[[Array], Array] | None:
         """Return ``_inv_apply_transform`` in numpy, for steps of a single environment.
@@ -227,23 +250,23 @@ class Transform(Placed):
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
-    def transform_observation_spec(self, observation_spec: Spec) -> Spec:
+    def transform_observation_spec(self, observation_spec: Composite) -> Spec:
         """Change the spec of observations, in place or not, and return it."""
         return self._kind_behind("observation", observation_spec)
 
-    def transform_reward_spec(self, reward_spec: Spec) -> Spec:
+    def transform_reward_spec(self, reward_spec: Composite) -> Spec:
         """Change the spec of rewards."""
         return self._kind_behind("reward", reward_spec)
 
-    def transform_done_spec(self, done_spec: Spec) -> Spec:
+    def transform_done_spec(self, done_spec: Composite) -> Spec:
         """Change the spec of done entries."""
         return self._kind_behind("done", done_spec)
 
-    def transform_action_spec(self, action_spec: Spec) -> Spec:
+    def transform_action_spec(self, action_spec: Composite) -> Spec:
         """Change the spec of actions, to that of the actions that the caller passes."""
         return self._kind_behind("action", action_spec)
 
-    def transform_state_spec(self, state_spec: Spec) -> Spec:
+    def transform_state_spec(self, state_spec: Composite) -> Spec:
         """Change the spec of states, the entries that a step reads beside the action."""
         return self._kind_behind("state", state_spec)
 
@@ -255,17 +278,18 @@ class Transform(Placed):
         """Change the entries ``full_action_spec`` and ``full_state_spec``."""
         return self._kinds_behind(input_spec, INPUT_KINDS)
 
-    def _kind_behind(self, kind: str, spec: Spec) -> Spec:
+    def _kind_behind(self, kind: str, spec: Composite) -> Spec:
         """Return the spec of one kind, as ``transform_specs`` changes it if the class overrides that."""
         if kind not in self.changed_kinds or not self._writes("transform_specs"):
             return spec
-
-        def change(spec: Composite) -> Composite:
-            with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
-                after: Composite = getattr(self.transform_specs(self.specs_around(**{kind: spec})), kind)
-            return after
-
-        return changed_spec(self, kind, spec, change)
+        if not isinstance(spec, Composite):
+            raise SpecError(
+                f"{type(self).__name__}.transform_{kind}_spec takes a Composite, found {spec!r}. Put the spec of an "
+                "entry under its key: Composite({key: spec})."
+            )
+        with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
+            after: Composite = getattr(self.transform_specs(self.specs_around(**{kind: spec})), kind)
+        return after
 
     def _kinds_behind(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
         if not self._overrides.has_specs_at_once:
@@ -399,7 +423,11 @@ class Transform(Placed):
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
         """Return :meth:`hooks`, replaced by the methods that a subclass overrides below it."""
         self.find_keys(specs)
-        return self._overrides.hooks(specs)
+        hooks = self._overrides.hooks(specs)
+        if hooks.pairs and hooks.rows is None and self.has_kernel:
+            read, written = zip(*hooks.pairs, strict=True)
+            hooks.rows = RowHooks(bind_entries(self, hooks.pairs), reads=read, writes=written)
+        return hooks
 
     @property
     def _overrides(self) -> Overrides:
@@ -507,9 +535,6 @@ class Transform(Placed):
             NotSupported: it does not.
         """
 
-    def init(self, tensordict: TensorDictBase) -> None:
-        """Prepare for data like ``tensordict``. Does nothing by default; TorchRL's trainers call it."""
-
     def dump(self, *args: Any, **kwargs: Any) -> None:
         """Write out recorded data. Does nothing by default; the arguments depend on the class."""
 
@@ -518,14 +543,19 @@ class Transform(Placed):
         """Whether missing entries are skipped instead of raising an error."""
         return self._missing_tolerance
 
-    def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
-        """Skip missing entries, or not; also a context manager that restores the previous mode::
+    def set_missing_tolerance(self, mode: bool = False) -> ExitStack:
+        """Skip missing entries, or not, here and in the transforms of a Compose; as a context manager, for a while::
 
         def _reset(self, tensordict, tensordict_reset):
             with self.set_missing_tolerance(True):
                 return self._call(tensordict_reset)
         """
-        return Tolerance(self, mode)
+        restore = ExitStack()
+        for part in self.modules():
+            if isinstance(part, Transform):
+                restore.callback(setattr, part, "_missing_tolerance", part._missing_tolerance)
+                part._missing_tolerance = bool(mode)
+        return restore
 
     def clone(self: _T) -> _T:
         """Return a transform with the same settings, buffers and parameters that belongs to no environment."""

@@ -7,16 +7,19 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 from torch import nn
 
+import steppe.transforms
 from steppe.errors import SpecError
 from steppe.transforms.base import Transform
-from steppe.transforms.callable_transform import CallableTransform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
 from steppe.transforms.policy_transforms import adopted
 
 __all__ = ["Compose", "as_transform", "in_order", "joined"]
+
+#: The class that makes a transform of a function. It is in steppe-tensor, and so looked up by its name.
+_OF_FUNCTIONS = "CallableTransform"
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -177,10 +180,6 @@ class Compose(Transform):
         for transform in self:
             transform._check_batched_worker_compat()
 
-    def init(self, tensordict: TensorDictBase) -> None:
-        for transform in self:
-            transform.init(tensordict)
-
     def dump(self, **kwargs: Any) -> None:
         """Call ``dump`` of each transform with these arguments."""
         for transform in self:
@@ -254,12 +253,13 @@ class Compose(Transform):
 
 
 def as_transform(transform: object) -> Transform:
-    """Return a transform unchanged, and wrap a function in a :class:`CallableTransform`.
+    """Return a transform unchanged, and wrap a function in a ``CallableTransform`` of steppe-tensor.
 
     A ``TensorDictPrimer`` of TorchRL, as recurrent modules make it, is converted to one of steppe.
 
     Raises:
         SpecError: the argument is neither, or another transform of TorchRL.
+        TransformNotFound: the argument is a function, and steppe-tensor is not installed.
     """
     if isinstance(transform, Transform):
         return transform
@@ -271,15 +271,15 @@ def as_transform(transform: object) -> Transform:
             f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
         )
     if callable(transform):
-        function: Any = transform
-        return CallableTransform(function)
+        wrapped: Transform = getattr(steppe.transforms, _OF_FUNCTIONS)(transform)
+        return wrapped
     hint = ""
     if isinstance(transform, (list, tuple)):
         hint = " Put several into a Compose: Compose(first, second); TransformedEnv(env, first, second) makes one."
     elif isinstance(transform, bool):
         hint = " Pass other arguments by name, such as TransformedEnv(env, transform, cache_specs=True)."
     elif isinstance(transform, str):
-        hint = f" To make a transform by name: make_transform({transform!r})."
+        hint = f" To make a transform by name: getattr(steppe.transforms, {transform!r})(...)."
     raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.{hint}")
 
 

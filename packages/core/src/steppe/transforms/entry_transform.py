@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
+from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, set_beside
-from steppe.transforms.row_kernels import RowKernels
 from steppe.transforms.transform_keys import DONE_NAMES, Key, names_of
 
 __all__ = ["EntryTransform"]
 
 
-class EntryTransform(RowKernels):
+class EntryTransform(Transform):
     """Base class of transforms of single entries: observations, rewards and done entries; inverse: actions and states.
 
     A subclass overrides ``_apply_transform(value)`` and ``transform_leaf(leaf, batch_dims)``, which returns the spec of

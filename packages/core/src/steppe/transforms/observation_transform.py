@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from steppe.errors import SpecError
+from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
-from steppe.transforms.row_kernels import RowKernels
 from steppe.transforms.transform_keys import Key, names_of
 
 __all__ = ["ObservationTransform"]
 
 
-class ObservationTransform(RowKernels):
+class ObservationTransform(Transform):
     """Base class of transforms of observations, which may change their shape.
 
     A subclass overrides ``_apply_transform``, and ``row_kernel`` to be faster.

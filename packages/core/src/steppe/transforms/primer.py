@@ -11,7 +11,6 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Spec
 from steppe.storage import entries
-from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
     Hooks,
@@ -21,6 +20,7 @@ from steppe.transforms.compiled.transform_hooks import (
     StepOnRows,
     set_beside,
 )
+from steppe.transforms.env_transforms import PlannedTransform
 from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.transform_keys import Key, as_key
 

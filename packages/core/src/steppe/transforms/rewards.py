@@ -11,7 +11,6 @@ from tensordict import TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Layout, clear_rows, find_entry, storage_problem
-from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
     Hooks,
@@ -22,7 +21,8 @@ from steppe.transforms.compiled.transform_hooks import (
     set_beside,
     write,
 )
-from steppe.transforms.transform_keys import Key, Keys, as_key, keys_property, names_of, replace_last
+from steppe.transforms.env_transforms import PlannedTransform
+from steppe.transforms.transform_keys import Key, Keys, as_key, as_keys, keys_property, names_of, replace_last
 
 __all__ = ["RewardSum"]
 
@@ -53,43 +53,32 @@ class RewardSum(PlannedTransform):
     ) -> None:
         super().__init__(in_keys)
         self.out_keys = out_keys
-        self.reset_keys = reset_keys
+        self.reset_keys = None if reset_keys is None else as_keys(reset_keys)
         self.reward_spec = reward_spec
         if in_keys is not None:
-            for name in ("out_keys", "reset_keys"):
-                self._zipped(name, "in_keys")
-
-    _reset_keys: list[Key] | None = None
+            self._zipped("out_keys", "in_keys")
+            if self.reset_keys is not None:
+                self._zipped("reset_keys", "in_keys")
 
     out_keys = keys_property("out_keys", found=lambda self: [_sum_key(key) for key in self.in_keys])
-    reset_keys = keys_property("reset_keys", found=lambda self: self._masks_found())
 
     def default_keys(self, specs: EnvSpecs | None) -> list[Key]:
         return ["reward"] if specs is None else list(specs.reward.keys(include_nested=True, leaves_only=True))
 
-    def _masks_found(self) -> list[Key]:
-        """Return for each reward the reset mask of its level, or of the nearest one above."""
-        env = self.parent
-        masks = ["_reset"] if env is None else env.reset_keys
-        nearest = []
-        for key in self.in_keys:
-            levels = [mask for mask in masks if names_of(key)[: len(names_of(mask)) - 1] == names_of(mask)[:-1]]
-            nearest.append(max(levels, key=lambda mask: len(names_of(mask)), default="_reset"))
-        return nearest
-
-    def _keys(self, specs: EnvSpecs) -> list[tuple[Key, Key]]:
+    def _pairs(self, specs: EnvSpecs) -> list[tuple[Key, Key]]:
+        """Return the keys of the rewards and of their sums; check that the environment has the rewards and masks."""
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
         keys = rewards if self._in_keys is None else self._in_keys
         unknown = [key for key in keys if specs.reward.get(key, None) is None]
         if unknown:
             raise SpecError(f"RewardSum: {unknown[0]!r} is no reward of the environment, which has {rewards}.")
+        masks = [group.reset_key for group in specs.groups]
+        stray = [key for key in self.reset_keys or () if key not in masks]
+        if stray:
+            raise SpecError(f"RewardSum: {stray[0]!r} is no reset mask of the environment, which takes {masks}.")
         out_keys = self._out_keys or [_sum_key(key) for key in keys]
         if len(out_keys) != len(keys):
             raise SpecError(f"RewardSum: {len(keys)} rewards, {keys}, need as many out_keys, found {out_keys}.")
-        masks = [group.reset_key for group in specs.groups]
-        stray = [key for key in self._reset_keys or () if key not in masks]
-        if stray:
-            raise SpecError(f"RewardSum: {stray[0]!r} is no reset mask of the environment, which takes {masks}.")
         return list(zip(keys, out_keys, strict=True))
 
     def specs_around(self, **specs_by_kind: Composite) -> EnvSpecs:
@@ -100,7 +89,7 @@ class RewardSum(PlannedTransform):
         return specs
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        pairs = self._keys(specs)
+        pairs = self._pairs(specs)
         specs = specs.copy()
         for key, out_key in pairs:
             reward = specs.reward[key]
@@ -110,10 +99,10 @@ class RewardSum(PlannedTransform):
         return specs
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        pairs = self._keys(specs)
+        pairs = self._pairs(specs)
         leaves = [(out_key, specs.reward[key]) for key, out_key in pairs]
         batch_dims = len(specs.batch_size)
-        masks = self._reset_keys
+        masks = self.reset_keys
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for key, out_key in pairs:
@@ -136,11 +125,11 @@ class RewardSum(PlannedTransform):
         return Hooks(step=step, reset=reset, rows=self._row_hooks(pairs, specs))
 
     def shared_key(self) -> object:
-        masks = None if self._reset_keys is None else tuple(self._reset_keys)
+        masks = None if self.reset_keys is None else tuple(self.reset_keys)
         return (type(self), self.reward_spec, self.given_keys(), masks)
 
     def _row_hooks(self, pairs: list[tuple[Key, Key]], specs: EnvSpecs) -> RowHooks | None:
-        if self._reset_keys is not None or self.reward_spec or storage_problem(specs.reward) is not None:
+        if self.reset_keys is not None or self.reward_spec or storage_problem(specs.reward) is not None:
             return None
         dtypes = {field.key: field.numpy_dtype for field in Layout.of(specs.reward, ()).fields}
         if any(dtypes[key] is None for key, _ in pairs):
@@ -160,9 +149,7 @@ class RewardSum(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(
-            bind, root_inputs=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs], by_blocks=True
-        )
+        return RowHooks(bind, root_inputs=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs])
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Sum up the rewards of a batch of steps over time, separately for each episode.

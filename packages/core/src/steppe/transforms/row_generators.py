@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from steppe.envs import next_seed
@@ -37,13 +35,3 @@ class RowGenerators:
             self._generators.append(torch.Generator().manual_seed(self._seed))
             self._seed = next_seed(self._seed)
         return list(self._generators[:rows])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"seed": self._seed, "states": [generator.get_state() for generator in self._generators]}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._seed, self._generators = state["seed"], []
-        for saved in state["states"]:
-            generator = torch.Generator()
-            generator.set_state(saved)
-            self._generators.append(generator)

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import DoneGroup, done_groups
+from steppe.envs import DoneGroup
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import clear_rows, find_entry
-from steppe.transforms.base import Transform
-from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
     Hooks,
@@ -27,7 +25,8 @@ from steppe.transforms.compiled.transform_hooks import (
     set_beside,
     write,
 )
-from steppe.transforms.transform_keys import DONE_NAMES, Key
+from steppe.transforms.env_transforms import PlannedTransform
+from steppe.transforms.transform_keys import DONE_NAMES
 
 __all__ = ["InitTracker", "StepCounter"]
 
@@ -43,21 +42,6 @@ def _one_name(owner: str, argument: str, value: object) -> str:
     return value
 
 
-def _keys_by_level(name_of: Callable[[Any], str], what: str) -> Any:
-    """Return a property: the keys of an entry at each level with done entries; at the root without an environment.
-
-    Args:
-        name_of: function of the transform that returns the name of the entry.
-        what: the entries, for the documentation.
-    """
-
-    def get(self: Transform) -> list[Key]:
-        env, name = self.parent, name_of(self)
-        return [name] if env is None else [group.key(name) for group in done_groups(env.full_done_spec)]
-
-    return property(get, doc=f"Keys of {what}, by level.")
-
-
 class StepCounter(PlannedTransform):
     """Counts the steps of each episode, and truncates episodes after ``max_steps``.
 
@@ -70,10 +54,6 @@ class StepCounter(PlannedTransform):
             set. Any other name than ``truncated``, ``terminated`` and ``done`` is an observation.
         step_count_key: name of the count.
         update_done: set ``done`` too. Otherwise the environment is not reset.
-
-    Attributes:
-        step_count_keys, truncated_keys, terminated_keys, done_keys, reset_keys: keys at each level of the environment;
-            at the root if the transform has no environment.
 
     Raises:
         SpecError: ``max_steps`` is not a whole number >= 1, or ``truncated_key`` or ``step_count_key`` is not one name.
@@ -99,12 +79,6 @@ class StepCounter(PlannedTransform):
     def writes_done(self) -> bool:  # type: ignore[override]
         """Whether ``max_steps`` is set."""
         return self.max_steps is not None
-
-    step_count_keys = _keys_by_level(lambda self: self.step_count_key, "the counts")
-    truncated_keys = _keys_by_level(lambda self: self.truncated_key, "the entries that are set after ``max_steps``")
-    terminated_keys = _keys_by_level(lambda self: "terminated", "the ``terminated`` entries")
-    done_keys = _keys_by_level(lambda self: "done", "the ``done`` entries")
-    reset_keys = _keys_by_level(lambda self: "_reset", "the reset masks")
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
@@ -191,7 +165,7 @@ class StepCounter(PlannedTransform):
 
             return step, partial(clear_rows, before)
 
-        return RowHooks(bind, root_inputs=(key,), writes=names, by_blocks=True)
+        return RowHooks(bind, root_inputs=(key,), writes=names)
 
     def _repr_keys(self) -> Iterable[str]:
         return ("max_steps",)
@@ -205,10 +179,6 @@ class InitTracker(PlannedTransform):
 
     Args:
         init_key: name of the entry.
-
-    Attributes:
-        init_keys, reset_keys: keys of the marks and the reset masks at each level of the environment; at the root if
-            the transform has no environment.
 
     Raises:
         SpecError: ``init_key`` is not a single name, or the environment has an entry of that name with another shape or
@@ -237,15 +207,11 @@ class InitTracker(PlannedTransform):
             step=_filler(groups, {name: _bool}),
             reset=_filler(groups, {name: _bool}, fill=_ones),
             reads_root=False,
-            rows=RowHooks(self._bind_rows, by_blocks=True) if at_root else None,
+            rows=RowHooks(self._bind_rows) if at_root else None,
         )
 
     def shared_key(self) -> Any:
         return (type(self), self.init_key)
-
-    init_keys = _keys_by_level(lambda self: self.init_key, "the marks")
-    out_keys = init_keys
-    reset_keys = _keys_by_level(lambda self: "_reset", "the reset masks")
 
     def _bind_rows(self, root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
         mark, after = root[self.init_key], following[self.init_key]

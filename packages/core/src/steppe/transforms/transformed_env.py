@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -16,7 +17,6 @@ from steppe.transforms.base import Transform
 from steppe.transforms.compiled.pipeline import leaves
 from steppe.transforms.compose import Compose, as_transform, in_order, joined
 from steppe.transforms.spec_hints import spec_hint
-from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transformed_steps import TransformedSteps
 from steppe.transforms.unwrapping import auto_unwrap_transformed_env
 
@@ -375,10 +375,10 @@ class TransformedEnv(TransformedSteps):
         """
         self.transform._check_batched_worker_compat()
 
-    def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
+    def set_missing_tolerance(self, mode: bool = False) -> ExitStack:
         """Let the transforms skip missing entries, or not; see :meth:`Transform.set_missing_tolerance`."""
-        tolerance: Tolerance = self.transform.set_missing_tolerance(mode)
-        return tolerance
+        restore: ExitStack = self.transform.set_missing_tolerance(mode)
+        return restore
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the transforms."""

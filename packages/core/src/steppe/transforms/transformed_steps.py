@@ -188,7 +188,8 @@ class TransformedSteps(EnvBase):
         self.check_open("step_and_maybe_reset")
         self.check_batch(tensordict, "step_and_maybe_reset")
         views, base_data = [tensordict], tensordict
-        if not pipeline.shows_all or not _takes_next(tensordict):
+        # Otherwise the base receives the caller's data itself, and writes next into it.
+        if pipeline.inverses or pipeline.hidden or not _takes_next(tensordict):
             self.check_action(tensordict)  # the base receives a copy
             views = pipeline.views(tensordict)
             base_data = pipeline.root(views[-1])

@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, Unbounded
-from steppe.transforms import Transform, takes_leaf
+from steppe.transforms import Transform
 
 __all__ = ["EndOfLifeTransform"]
 
@@ -56,7 +56,6 @@ class EndOfLifeTransform(Transform):
         """
         return not self._observed
 
-    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """Add the mark and the number of lives."""
         parent = self.parent

@@ -9,7 +9,7 @@ from torch.nn.parameter import UninitializedBuffer
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Composite
-from steppe.transforms import EnvSpecs, Hooks, ObservationTransform, takes_leaf
+from steppe.transforms import EnvSpecs, Hooks, ObservationTransform
 from steppe_norm.affine import affine_leaf, forward, inverse, number_of
 from steppe_norm.affine_rows import affine_rows
 
@@ -133,19 +133,15 @@ class ObservationNorm(ObservationTransform):
                 spec.set(out_key, spec.pop(key) if moves else leaf.clone())
         return spec
 
-    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         return self._spec(observation_spec, self.key_pairs, moves=False)
 
-    @takes_leaf
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
         return self._spec(reward_spec, self.key_pairs, moves=False)
 
-    @takes_leaf
     def transform_action_spec(self, action_spec: Composite) -> Composite:
         return self._spec(action_spec, zip(self.in_keys_inv, self.out_keys_inv, strict=True), moves=True)
 
-    @takes_leaf
     def transform_state_spec(self, state_spec: Composite) -> Composite:
         return self._spec(state_spec, zip(self.in_keys_inv, self.out_keys_inv, strict=True), moves=True)
 

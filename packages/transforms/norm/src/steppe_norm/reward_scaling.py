@@ -8,7 +8,7 @@ import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms import EnvSpecs, Hooks, Transform, takes_leaf
+from steppe.transforms import EnvSpecs, Hooks, Transform
 from steppe_norm.affine import affine_leaf, forward, number_of
 from steppe_norm.affine_rows import affine_rows
 
@@ -69,7 +69,6 @@ class RewardScaling(Transform):
         hooks.rows = affine_rows(specs, self.key_pairs, self._numbers)
         return hooks
 
-    @takes_leaf
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
         for key, out_key in self.key_pairs:
             leaf = reward_spec.get(key, None)

@@ -12,7 +12,7 @@ from tensordict import NonTensorData, TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, NonTensor, Unbounded
-from steppe.transforms import Transform, takes_leaf
+from steppe.transforms import Transform
 
 __all__ = ["PixelRenderTransform"]
 
@@ -155,7 +155,6 @@ class PixelRenderTransform(Transform):
         if env is not None and not isinstance(env, Transform):
             self._find_leaf(env.base_env)
 
-    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         if self._enabled and self._leaf is not None:
             observation_spec[self.out_keys[0]] = self._leaf.clone()

@@ -11,7 +11,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, NonTensor
-from steppe.transforms import EnvSpecs, Hooks, ObservationTransform, takes_leaf
+from steppe.transforms import EnvSpecs, Hooks, ObservationTransform
 
 from .pixel_render import PixelRenderTransform
 from .video.frames import Layout, chw_frames, grid, layout_of
@@ -163,7 +163,6 @@ class VideoRecorder(ObservationTransform):
             for part in _parts(getattr(env, "transform", None))
         )
 
-    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         key, out_key = self.in_keys[0], self.out_keys[0]
         leaf = observation_spec.get(key, None)

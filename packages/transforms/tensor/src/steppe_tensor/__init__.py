@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .batch_size import BatchSizeTransform
+from .callable_transform import CallableTransform
 from .casts import DoubleToFloat, DTypeCastTransform
 from .cat import CatTensors
 from .clip import ClipTransform
@@ -22,6 +23,7 @@ from .unary import UnaryTransform
 
 __all__ = [
     "BatchSizeTransform",
+    "CallableTransform",
     "CatTensors",
     "ClipTransform",
     "DTypeCastTransform",

@@ -9,7 +9,9 @@ from tensordict import NonTensorData, NonTensorStack
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
-from steppe.transforms import EnvSpecs, Transform, names_of, set_beside, spec_of_value
+from steppe.transforms import EnvSpecs, Transform, names_of, set_beside
+
+from .callable_transform import spec_of_value
 
 __all__ = ["UnaryTransform"]
 

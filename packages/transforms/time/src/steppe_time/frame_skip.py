@@ -51,7 +51,7 @@ class FrameSkipTransform(SteppingTransform):
                 return inner.writer
             return Repeated(inner.writer, counts, inner.root_inputs, [inner.following[key] for key in rewards])
 
-        rows = RowHooks(wrap=wrap, steps_again=True, reads=rewards, by_blocks=True)
+        rows = RowHooks(wrap=wrap, steps_again=True, reads=rewards)
         return Hooks(rows=rows) if self.frame_skip == 1 else replace(super().hooks(specs), rows=rows)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:

@@ -85,8 +85,8 @@ class Crop(_Cropped):
                 raise SpecError(f"Crop: {name} must be a whole number of pixels, found {offset!r}.")
         self.top, self.left = top, left
 
-    def settings(self) -> tuple[Any, ...]:
-        return (self.w, self.h, self.top, self.left)
+    def shared_key(self) -> Any:
+        return (type(self), self.w, self.h, self.top, self.left, self.given_keys())
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         self._check(value, layout="H, W")
@@ -119,8 +119,8 @@ class CenterCrop(_Cropped):
     def __init__(self, w: int, h: int | None = None, in_keys: Any = None, out_keys: Any = None) -> None:
         super().__init__(w, h, in_keys, out_keys)
 
-    def settings(self) -> tuple[Any, ...]:
-        return (self.w, self.h)
+    def shared_key(self) -> Any:
+        return (type(self), self.w, self.h, self.given_keys())
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         self._check(value, layout="H, W")

@@ -32,8 +32,8 @@ class GrayScale(ImageTransform):
         SpecError: an image has neither 3 channels nor 1, or has its channels last.
     """
 
-    def settings(self) -> tuple[Any, ...]:
-        return ()
+    def shared_key(self) -> Any:
+        return (type(self), self.given_keys())
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         self._check(value)

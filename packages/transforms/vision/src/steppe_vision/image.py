@@ -9,7 +9,7 @@ import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Composite, Spec, Unbounded
-from steppe.transforms import ObservationTransform, takes_leaf
+from steppe.transforms import ObservationTransform
 
 __all__ = ["ImageTransform", "channels_last", "size_of"]
 
@@ -18,7 +18,7 @@ class ImageTransform(ObservationTransform):
     """Base class of transforms of single images, without state.
 
     A subclass implements ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions. If it also
-    overrides ``settings``, the environments of a batch share one call.
+    overrides ``shared_key``, the environments of a batch share one call.
 
     The bounds of the result are computed by applying the transform to the bounds of the image. If the transform is not
     monotonic (a larger pixel can give a smaller result), override ``bounds``.
@@ -33,18 +33,10 @@ class ImageTransform(ObservationTransform):
     """
 
     keeps_nothing = True
-    key_methods: ClassVar[tuple[str, ...]] = ("shared_key", "settings")
     default_names: ClassVar[tuple[str, ...]] = ("pixels",)
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
         super().__init__(in_keys, out_keys)
-
-    def settings(self) -> tuple[Any, ...]:
-        """Return the settings that determine the result.
-
-        Environments of a batch with equal settings share one call.
-        """
-        return ()
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the bounds of the result; None for no bounds.
@@ -53,10 +45,6 @@ class ImageTransform(ObservationTransform):
         """
         return self._apply_transform(low), self._apply_transform(high)
 
-    def shared_key(self) -> Any:
-        return (type(self), *self.settings(), tuple(self.in_keys), tuple(self.out_keys))
-
-    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
             leaf = observation_spec.get(key, None)

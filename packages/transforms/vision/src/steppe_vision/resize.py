@@ -65,8 +65,8 @@ class Resize(ImageTransform):
             raise SpecError(f"Resize: interpolation must be one of {list(_MODES)}, found {interpolation!r}.")
         self.antialias = bool(antialias)
 
-    def settings(self) -> tuple[Any, ...]:
-        return (self.w, self.h, self.interpolation, self.antialias)
+    def shared_key(self) -> Any:
+        return (type(self), self.w, self.h, self.interpolation, self.antialias, self.given_keys())
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         self._check(value)

@@ -56,8 +56,8 @@ class ToTensorImage(ImageTransform):
                 "or 1. Leave from_int out to keep 0..255, or pass a floating-point dtype."
             )
 
-    def settings(self) -> tuple[Any, ...]:
-        return (self.from_int, self.unsqueeze, self.dtype, self.shape_tolerant)
+    def shared_key(self) -> Any:
+        return (type(self), self.from_int, self.unsqueeze, self.dtype, self.shape_tolerant, self.given_keys())
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         self._check(value, layout="H, W, C")

@@ -229,4 +229,4 @@ class ArrayEnv(EnvBase):
 def refuse_seed(kwargs: dict[str, Any]) -> None:
     """Raise a TypeError if ``seed`` is among the keyword arguments of a reset."""
     if "seed" in kwargs:
-        raise TypeError("reset takes no seed: env.set_seed(seed) sets the seed of the next reset.")
+        raise TypeError("reset takes no seed. To seed the next reset, call env.set_seed(seed).")

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.envs import BoundWriter, Ended, EnvInfos, EnvRows, Progress, RowLayout, Rows, RowWriter
+from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
 from steppe.storage import clear_rows, copy_rows
-from steppe.transforms.compiled.entry_kernel import without_gradients
-from steppe.transforms.compiled.row_blocks import InBlocks, blocks_of, part_in_blocks
 from steppe.transforms.compiled.row_inverses import RowInverses
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value, shared
 from steppe.transforms.compiled.stages import Stage, make_stage, row_by_row
@@ -94,52 +92,13 @@ class TransformedRows(RowWriter):
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Return a writer of these rows."""
         memory = Memory(rows, self._base_arrays)
-        everything = range(len(self.plans[0].parts))
-        if type(self.base) is EnvRows and len(self.plans) == self.n > 1:
-            end, size = part_in_blocks(self.plans)
-            blocks = blocks_of(self.n, size)
-            if len(blocks) > 1:
-                return self._in_blocks(self.base, blocks, end, memory, progress)
         base_rows, own = self._base_rows(memory), self.base.own_rows
         first = self.base.bind(base_rows if own is None else own, progress)
         over = self.plans[0].written_over
         if own is not None and over:
             keys = [key for key, value in self.plans[0].values[0].items() if value in over]
             first = _CopiedBase(first, own, base_rows, keys)
-        return _Chains(self.plans, memory, base_rows, progress).around(first, everything)
-
-    def _in_blocks(
-        self, base: EnvRows, blocks: list[slice], end: int, memory: Memory, progress: Progress
-    ) -> BoundWriter:
-        """Return a writer that runs the transforms before ``end`` on blocks of rows, and the others on all rows."""
-        plan, rows = self.plans[0], memory.rows
-        places = dict.fromkeys(value.place for values in plan.values[: end + 1] for value in values.values())
-        live = {value.place for values in plan.values[end:] for value in values.values()}
-        longest = max(block.stop - block.start for block in blocks)
-        # Values that nothing reads behind these transforms share memory between blocks, which stays in the cache.
-        scratch = {
-            (place, at_root): np.zeros((longest, *place.shape), place.dtype)
-            for place in places
-            if place not in live
-            for at_root in ((True, False) if place.in_root else (False,))
-        }
-        bound = []
-        for block in blocks:
-            arrays = {at: array[: block.stop - block.start] for at, array in scratch.items()}
-            for place in live.intersection(places):
-                arrays[place, False] = memory.next(place)[block]
-                if place.in_root:
-                    arrays[place, True] = memory.root(place)[block]
-            root, following = ({key: array[block] for key, array in level.items()} for level in (rows.root, rows.next))
-            some = Rows(rows.layout, root, following)
-            part = Memory(some, arrays)
-            base_rows = self._base_rows(part)
-            noted = Progress(progress.words, progress.at, progress.base - 1 + block.start)
-            first = EnvRows(base.envs[block], base.layout).bind(base_rows, noted)
-            chains = _Chains(self.plans[block], part, base_rows, noted, plan=plan)
-            bound.append((block, chains.around(first, range(end)), base_rows))
-        rest = range(end, len(plan.parts))
-        return _Chains(self.plans, memory, rows, progress).around(InBlocks(rows, bound), rest)
+        return _Chains(self.plans, memory, base_rows, progress).around(first)
 
     def _base_rows(self, memory: Memory) -> Rows:
         """Return the rows that the base writes, of the arrays of a memory."""
@@ -162,30 +121,21 @@ class _Chains:
         memory: the arrays of the values.
         base_rows: the rows that the writer before the transforms writes.
         progress: notes the row at work.
-        plan: the plan whose values have the memory. Default: the first chain.
     """
 
-    def __init__(
-        self,
-        plans: Sequence[RowPlan],
-        memory: Memory,
-        base_rows: Rows,
-        progress: Progress,
-        *,
-        plan: RowPlan | None = None,
-    ) -> None:
-        self.plans, self.plan, self.memory = plans, plan or plans[0], memory
+    def __init__(self, plans: Sequence[RowPlan], memory: Memory, base_rows: Rows, progress: Progress) -> None:
+        self.plans, self.plan, self.memory = plans, plans[0], memory
         self.rows, self.base_rows, self.progress = memory.rows, base_rows, progress
 
-    def around(self, base: BoundWriter, part: range) -> BoundWriter:
-        """Return a bound writer with the transforms at some positions around another one."""
-        first, bound = part.start, base
-        for i in part:
-            hook = self.plans[0].hooks[i].rows
+    def around(self, base: BoundWriter) -> BoundWriter:
+        """Return a bound writer with the transforms around another one."""
+        first, bound = 0, base
+        for i, hooks in enumerate(self.plan.hooks):
+            hook = hooks.rows
             if hook is not None and hook.wrap is not None:
                 bound = hook.wrap(self._inner(self._joined(bound, range(first, i)), i, again=hook.steps_again))
                 first = i
-        return self._joined(bound, range(first, part.stop))
+        return self._joined(bound, range(first, len(self.plan.hooks)))
 
     def _joined(self, inner: BoundWriter, part: range) -> BoundWriter:
         stages = [(f"the transform {type(self.plan.parts[i]).__name__}", self._stage(i)) for i in part]
@@ -194,7 +144,7 @@ class _Chains:
 
     def _stage(self, i: int) -> Stage:
         plans, every = self.plans, self.plans[:1] if shared(self.plans, i) else self.plans
-        if plans[0].hooks[i].does_nothing and plans[0].hooks[i].rows is None:
+        if self.plan.hooks[i].does_nothing and self.plan.hooks[i].rows is None:
             return Stage(None, None)
         if len(every) == 1:
             return make_stage(self.plan, plans[0], i, self.memory, slice(None))
@@ -288,17 +238,8 @@ class _BoundChain(BoundWriter):
         #: Done entries ``[n, *shape]`` of ``next`` behind these transforms.
         behind = chains.plan.values[part.stop]
         self._done = {name: chains.memory.next(behind[name]) for name in DONE_NAMES if name in behind}
-        # Kernels do without torch.no_grad(), which saves time.
-        self._steps = [
-            (without_gradients(stage.step) if stage.by_torch else stage.step, name)
-            for name, stage in stages
-            if stage.step is not None
-        ]
-        self._resets = [
-            (without_gradients(stage.reset) if stage.by_torch else stage.reset, name)
-            for name, stage in stages
-            if stage.reset is not None
-        ]
+        self._steps = [(stage.step, name) for name, stage in stages if stage.step is not None]
+        self._resets = [(stage.reset, name) for name, stage in stages if stage.reset is not None]
         #: Arrays of ``next`` that are written in all rows; rows that a step excludes get their values back.
         self._written = [array for _, stage in stages for array in stage.written]
 

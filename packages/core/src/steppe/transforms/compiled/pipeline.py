@@ -137,11 +137,6 @@ class Pipeline:
         declared = all(hooks.rows is not None for hooks in all_hooks)
         self._watched = [] if declared else [key for key in read if key not in self.hidden]
 
-    @property
-    def shows_all(self) -> bool:
-        """Whether the base may receive the caller's data itself and write ``next`` into it."""
-        return not self.inverses and not self.hidden
-
     def _keys_of_base(self, parts: list[Transform]) -> list[Key]:
         """Return the observations that the base may read from the root although they are no states."""
         undone = _declared(parts, "in_keys_inv")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from steppe.errors import SpecError, StateError
 from steppe.specs import CPU, Composite, union
 from steppe.storage import TensorDictBuilder, build_td, entries, shallow_copy
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.entry_kernel import EntryKernel
+from steppe.transforms.compiled.entry_kernel import EntryKernel, bind_entries, check_result, without_gradients
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
 from steppe.transforms.compiled.transform_hooks import Array, Bind, Hooks, ResetOnRows, RowArrays
 from steppe.transforms.transform_keys import DONE_NAMES, Key
@@ -37,13 +37,11 @@ class Stage(NamedTuple):
         step: transforms ``next`` of the rows that were stepped (None: all), and returns whether a row may have ended.
             None if there is nothing to do.
         reset: the same for the root of the rows that were reset.
-        by_torch: whether these functions compute with torch, under ``torch.no_grad()``.
         written: arrays of ``next`` that ``step`` writes in all rows, also in those that were not stepped.
     """
 
     step: Callable[[Sequence[int] | None], bool] | None
     reset: ResetOnRows | None
-    by_torch: bool = False
     written: Sequence[Array] = ()
 
 
@@ -66,14 +64,16 @@ def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, part: slic
     levels = arrays(before, True), arrays(behind, True), arrays(before, False), arrays(behind, False)
     bind = _bind_of(chain.parts[i], hook, before, behind)
     if bind is None:
+        # Functions of arrays do without torch.no_grad(), which saves time.
         stage = _OnTensorDicts(chain, i, levels, memory.rows, part)
-        return Stage(stage.step if hook.step else None, stage.reset if hook.reset else None, by_torch=True)
+        step_on, reset_on = without_gradients(stage.step), without_gradients(stage.reset)
+        return Stage(step_on if hook.step else None, reset_on if hook.reset else None)
     root, root_behind, following, after = levels
     step, reset = bind(RowArrays(root_behind, root), RowArrays(after, following))
     over = {*chain.written(i), *DONE_NAMES}
     written = [after[key] for key, value in behind.items() if key in over or before.get(key) is not value]
     # The function runs on all rows.
-    return Stage(None if step is None else lambda _: step(), reset, by_torch=hook.rows is None, written=written)
+    return Stage(None if step is None else lambda _: step(), reset, written=written)
 
 
 def row_by_row(stages: Sequence[Stage], progress: Progress) -> Stage:
@@ -97,7 +97,7 @@ def row_by_row(stages: Sequence[Stage], progress: Progress) -> Stage:
             note(row)
             resets[row]((0,))
 
-    return Stage(step, reset, by_torch=any(stage.by_torch for stage in stages))
+    return Stage(step, reset)
 
 
 def _no_step(at: Sequence[int] | None) -> bool:
@@ -116,20 +116,7 @@ def _bind_of(part: Transform, hook: Hooks, before: dict[Key, Value], behind: dic
         return EntryKernel(casts, _cast) if casts else hook.rows.bind or (lambda root, following: (None, None))
     if hook.pairs is None or part.writes_done:
         return None
-    takes_rows = part.key_of_rows() is not None
-    row: tuple[Any, ...] = (...,) if takes_rows else (0, ...)
-
-    def prepare(key: Key, source: Array, target: Array) -> Callable[[], object]:
-        value, out, copies = _from_numpy(source[row]), _from_numpy(target[row]), not part.keeps_nothing
-
-        def run() -> None:
-            result = part._apply_transform(value.clone() if copies else value)
-            _check(part, key, result, out.shape, out.dtype, int(takes_rows))
-            out.copy_(result)
-
-        return run
-
-    return EntryKernel(hook.pairs, prepare)
+    return bind_entries(part, hook.pairs)
 
 
 def _cast(key: Key, source: Array, target: Array) -> Callable[[], object]:
@@ -217,7 +204,7 @@ class _OnTensorDicts:
                 )
             ends = ends or key in DONE_NAMES
             shape = target.shape if at is None else (len(at), *target.shape[1:])
-            _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
+            check_result(self.part, key, value, shape, target.dtype, int(self.takes_rows))
             if key == "done" and targets is self._behind and not self.part.writes_done:
                 self._check_done(value, target if at is None else target[list(at)])
             if at is None:
@@ -280,15 +267,3 @@ class _Wrapped:
 def _untouched(copy: torch.Tensor) -> bool:
     """Whether the copy that a transform received has not been written into."""
     return not copy.is_inference() and copy._version == 0
-
-
-def _check(
-    part: Transform, key: Key, value: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, batch_dims: int
-) -> None:
-    """Check the shape and dtype of a result, because a copy into the rows would broadcast and cast it."""
-    if value.shape != shape or value.dtype is not dtype:
-        raise SpecError(
-            f"{type(part).__name__} returned {key!r} of shape {tuple(value.shape[batch_dims:])} and dtype "
-            f"{value.dtype}; its specs say {tuple(shape[batch_dims:])} and {dtype}. Change them in "
-            "transform_observation_spec or a sibling."
-        )

@@ -166,8 +166,6 @@ class RowHooks:
         reads: entries of ``next`` that it reads.
         writes: entries of ``next`` that the environment before the transform has, and that it overwrites.
         casts: entries whose dtype the transform changes. numpy casts them as they are written, without a function.
-        by_blocks: whether the result for a row depends on that row only. Then large entries may be transformed in
-            blocks of a few rows, with one call of ``bind`` for each block.
         wrap: function that returns the bound writer to step in place of that of the environment with the transforms
             before this one, such as one that repeats its steps. The functions of ``bind`` and later transforms run
             behind it. ``Hooks.inverse`` and ``Hooks.before_reset`` must change no data then; rows do not call them.
@@ -179,7 +177,6 @@ class RowHooks:
     reads: Iterable[Key] = ()
     writes: Iterable[Key] = ()
     casts: Iterable[Key] = ()
-    by_blocks: bool = False
     wrap: Callable[[InnerWriter], BoundWriter] | None = None
     steps_again: bool = False
 

@@ -11,8 +11,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor,
 
 from steppe.errors import SpecError
 from steppe.specs import Binary, Composite, NonTensor, Spec, Unbounded
-from steppe.transforms.base import Transform
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, set_beside
+from steppe.transforms import EnvSpecs, Transform, set_beside
 
 __all__ = ["CallableTransform", "spec_of_value"]
 
