@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from steppe.batched.attributes import ask_row
 from steppe.batched.batch_layout import EnvReport, make_envs, report
 from steppe.batched.flags import Flags
@@ -64,37 +62,39 @@ class ShardService(Service):
         return [report(env) for env in self.envs.values()]
 
     def call(self, message: Any) -> Any:
-        """Call the method that a message names: ``("exchange", op, data)`` calls ``exchange(op, data)``."""
+        """Call the method that a message names: ``("seed", seeds)`` calls ``seed(seeds)``."""
         method, *arguments = message
         return getattr(self, method)(*arguments)
 
-    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:
-        """Step or reset environments, each on its own TensorDict: see ``Backend.exchange``."""
+    # -- methods of Backend.call: the first argument and the results are values by row --------------------------------
+
+    def exchange(self, data: dict[int, Any], op: int) -> dict[int, tuple[Any, Any]]:
+        """Step or reset environments, each on its own TensorDict: see :func:`run_rows`."""
         return run_rows(op, self.envs, data)
 
-    def ask(self, path: tuple[str, ...], calls: dict[int, Any]) -> list[Any]:
-        """Read or call an attribute in environments; returns the values in the order of ``calls``."""
-        return [ask_row(self.envs[row], row, path, call) for row, call in calls.items()]
+    def ask(self, calls: dict[int, Any], path: tuple[str, ...]) -> dict[int, Any]:
+        """Read or call an attribute in environments: see :func:`ask_row`."""
+        return {row: ask_row(self.envs[row], row, path, call) for row, call in calls.items()}
 
-    def ask_pickled(self, path: tuple[str, ...], calls: bytes) -> bytes:
-        """Do the same as :meth:`ask` with pickles of cloudpickle: values may be of the caller's script."""
-        return bytes(cloudpickle.dumps(self.ask(path, cloudpickle.loads(calls))))
-
-    def seed(self, seeds: dict[int, Any]) -> None:
-        """Seed environments, by row."""
+    def seed(self, seeds: dict[int, Any]) -> dict[int, None]:
+        """Seed environments."""
         for row, seed in seeds.items():
             try:
                 self.envs[row].set_seed(seed)
             except Exception as error:
                 raise ItemError(row, "set_seed") from error
+        return {}
 
-    def take_loose(self) -> LooseReports:
+    def take_loose(self, rows: dict[int, None]) -> LooseReports:
         """Return the loose entries that changed since the last call."""
         return self.shard.loose.take()
 
-    def set_loose(self, inputs: LooseInputs) -> None:
-        """Take over loose entries that the caller has changed, by row and key."""
+    def set_loose(self, inputs: LooseInputs) -> dict[int, None]:
+        """Take over loose entries that the caller has changed."""
         self.shard.loose.set_inputs(inputs)
+        return {}
+
+    # -- storage ------------------------------------------------------------------------------------------------------
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Write rows of the storage that the caller shares from now on."""
