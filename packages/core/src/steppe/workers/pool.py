@@ -148,7 +148,7 @@ class Pool:
         try:
             for _ in range(n):
                 self._launch(fork)
-            self._setters = [wake.setter() for wake, _ in self._signals]
+            self._setters = [wake.set for wake, _ in self._signals]
             for _, answer in self._signals:
                 self._waiters.append(Waiter([answer], self._connections))
         except BaseException as error:
@@ -422,7 +422,7 @@ class Pool:
     def rouse(self) -> None:
         """Wake a thread that is in ``wait_any``."""
         if self._signals:
-            self._signals[0][1].setter()()
+            self._signals[0][1].set()
 
     def wait_any(self, timeout: float | None = None) -> list[int]:
         """Sleep until a worker answers or ends.

@@ -63,8 +63,8 @@ class Worker:
 
     def __init__(self, fds: list[int]) -> None:
         self._connection = Connection.from_fd(fds[0])
-        n = Signal.n_fds()
-        self._wake, self._answer = Signal.from_fds(fds[1 : 1 + n]), Signal.from_fds(fds[1 + n : 1 + 2 * n])
+        middle = 1 + len(fds) // 2
+        self._wake, self._answer = Signal(fds[1:middle]), Signal(fds[middle:])
         self._control: ControlBlock | None = None
         self._n_workers = 0
         self.index = 0
@@ -124,7 +124,7 @@ class Worker:
         flags, base = self._control.flags, self.index * PER_WORKER
         waiter = Waiter([self._wake], [self._connection], messages=True)
         gate = SpinGate(self._n_workers + 1)
-        wake_caller = self._answer.setter()
+        wake_caller = self._answer.set
         last = 0
 
         def ordered() -> bool:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from steppe.batched.backends.base import Backend
-from steppe.batched.backends.serving_shard import ShardService
 from steppe.batched.flags import Flags
+from steppe.batched.shard import ShardService
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -43,24 +43,23 @@ class InProcess(Backend):
     def use(self, storage: Storage, flags: Flags) -> None:
         """Write rows of this storage from now on."""
         self._service.use(storage, flags)
-        self.shard = self._service.shard
 
     def check(self, name: str) -> None:
         pass
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            return self.shard.run(op, rows)
+            return self._service.run(op, rows)
         except ItemError as error:
             raised = self._caller_error(error)
         raise raised
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
-        return self.shard.decoder()
+        return self._service.decoder()
 
     def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
         try:
-            return self.shard.step(rows, reset=reset, decoded=actions)
+            return self._service.step(rows, reset=reset, decoded=actions)
         except ItemError as error:
             raised = self._caller_error(error)
         raise raised

@@ -7,18 +7,19 @@ from typing import Any, ClassVar
 
 from steppe.batched.backends.base import Backend
 from steppe.batched.backends.in_process import CallersShard
-from steppe.batched.backends.serving_shard import ENTRY, ShardFactories
 from steppe.batched.flags import Flags
+from steppe.batched.shard import ShardService
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import (
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
+    Worker,
     uninterrupted,
 )
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "serve"]
 
 # Modules that the fork server imports before it forks workers.
 _PRELOAD = ("steppe.batched",)
@@ -63,7 +64,7 @@ class Processes(Backend):
         rows = [range(first, end) for first, end in bounds]
         self.pool = Pool(
             len(bounds),
-            ENTRY,
+            f"{__name__}:serve",
             method=method,
             preload=_PRELOAD,
             label="environment",
@@ -72,8 +73,7 @@ class Processes(Backend):
         )
         self.owner = self.pool.owner
         try:
-            shares = [ShardFactories(first, factories[first:end]) for first, end in bounds]
-            self.pool.begin(shares, num_threads=num_threads)
+            self.pool.begin([(first, factories[first:end]) for first, end in bounds], num_threads=num_threads)
             self._shard = CallersShard(factories[:n_callers_rows]) if n_callers_rows else None
             self.reports = [] if self._shard is None else list(self._shard.reports)
             for w in range(len(bounds)):
@@ -150,3 +150,19 @@ class Processes(Backend):
             # In a forked child the environments are copies; its parent closes them.
             if self._shard is not None and self.pool.is_ours:
                 self._shard.stop(0.0)
+
+
+def serve(worker: Worker, shard: tuple[int, list[Callable[[], Any]]]) -> None:
+    """Make environments, send their reports, and serve commands until the caller is done.
+
+    Args:
+        worker: this process.
+        shard: the row of the first environment, and the factories.
+    """
+    first_row, factories = shard
+    service = ShardService(factories, first_row)
+    try:
+        worker.say((service.reports(), worker.new_modules()))
+        worker.serve(service)
+    finally:
+        service.close()
