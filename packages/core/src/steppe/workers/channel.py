@@ -95,6 +95,11 @@ class Connection:
         Raises:
             Gone: the other end is closed.
         """
+        payload, fds = self.recv_bytes()
+        return pickle.loads(payload), fds
+
+    def recv_bytes(self) -> tuple[bytearray, list[int]]:
+        """Wait for a message; returns its pickle and the descriptors."""
         self.broken_off = True
         try:
             start, fds, _, _ = socket.recv_fds(self._sock, _HEADER.size, _MAX_FDS)
@@ -108,7 +113,7 @@ class Connection:
         self.broken_off = False
         if len(fds) != n_fds:
             raise OSError(f"expected {n_fds} descriptors with a message, found {len(fds)}")
-        return pickle.loads(payload), list(fds)
+        return payload, list(fds)
 
     def _recv_rest(self, start: bytes, size: int) -> bytearray:
         """Return ``size`` bytes that begin with ``start``; the others are received."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 from typing import Any
 
@@ -149,13 +150,13 @@ class Worker:
     def _answer_message(self, service: Service) -> bool:
         """Wait for a message and answer it; False if the caller is done."""
         try:
-            message, fds = self._connection.recv()
+            payload, fds = self._connection.recv_bytes()
         except Gone:
             return False
-        kind, content = message
-        if kind == "stop":
-            return False
         try:
+            kind, content = pickle.loads(payload)
+            if kind == "stop":
+                return False
             if kind == "share":
                 n_extra, shared = content
                 self._control = ControlBlock(self._n_workers, n_extra, fds[0])
