@@ -77,7 +77,7 @@ class EchoingEnv(ArrayCountingEnv):
         return Unreadable()
 
 
-def test_a_value_that_cannot_be_unpickled_is_an_error_of_the_call() -> None:
+def test_a_value_that_cannot_be_unpickled_is_an_error() -> None:
     """The batch stays usable, whether the worker cannot read an argument or the caller a result."""
     with ParallelEnv(2, EchoingEnv, num_processes=2) as env:
         env.reset()
