@@ -147,24 +147,14 @@ class ShardService(Service):
             return 0  # another process may have all rows of a partial step
         if op in (STEP, STEP_AND_RESET):
             return self.step(rows, reset=op == STEP_AND_RESET)
-        rows = list(range(len(self.envs))) if rows is None else rows
-        self.reset(rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
-        return 0
-
-    def reset(self, rows: list[int], *, on_data: bool = False, by_masks: bool = False) -> None:
-        """Begin episodes, in the root rows.
-
-        Args:
-            rows: the rows.
-            on_data: begin at the state in the row, and reset only what the row's masks select.
-            by_masks: reset only what the row's masks select.
-        """
         self.loose.begin()
+        on_data, by_masks = op == RESET_ON_DATA, op == RESET_BY_MASKS
         try:
-            for part, at, first in self._split(rows):
+            for part, at, first in self._split(list(range(len(self.envs))) if rows is None else rows):
                 part.reset(at, self._infos_at(at, first), on_data=on_data, by_masks=by_masks)
         except Exception as error:
             raise ItemError(self.progress.row, "reset") from error
+        return 0
 
     def decoder(self) -> Callable[[Any], list[Any] | None] | None:
         """Return a function that decodes the only action of all rows; None if actions go through storage."""
