@@ -8,7 +8,7 @@ import pytest
 
 from steppe import ParallelEnv, SerialEnv
 from steppe.errors import WorkerError
-from steppe_testing import FailingEnv
+from steppe_testing import ArrayCountingEnv, FailingEnv
 
 
 @pytest.fixture(params=["serial", "parallel", "shared"])
@@ -56,3 +56,35 @@ def test_an_attribute_that_raises_names_its_environment() -> None:
 
         assert caught.value.env == 2
         assert env.rand_step(env.reset()).shape == (4,)
+
+
+def _raise_import_error() -> None:
+    raise ImportError("found nowhere")
+
+
+class Unreadable:
+    """Cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return _raise_import_error, ()
+
+
+class EchoingEnv(ArrayCountingEnv):
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def unreadable(self) -> Unreadable:
+        return Unreadable()
+
+
+def test_a_value_that_cannot_be_unpickled_is_an_error() -> None:
+    """The batch stays usable, whether the worker cannot read an argument or the caller a result."""
+    with ParallelEnv(2, EchoingEnv, num_processes=2) as env:
+        env.reset()
+        with pytest.raises(WorkerError, match="Error"):
+            env.echo(Unreadable())
+        with pytest.raises(ImportError, match="found nowhere"):
+            env.unreadable()
+
+        assert [echo() for echo in env.echo(lambda: 3)] == [3, 3]
+        assert env.rollout(3).shape == (2, 3)

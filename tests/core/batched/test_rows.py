@@ -241,11 +241,11 @@ def test_an_index_is_a_smaller_batch_of_those_rows(batch: Any, index: Any, rows:
 
 def test_an_index_that_names_no_row_says_which_there_are() -> None:
     with SerialEnv(2, ArrayCountingEnv) as env:
-        with pytest.raises(IndexError, match="There is no row 2: this batch has rows 0 to 1"):
+        with pytest.raises(IndexError, match=r"numbered from 0 to 1, .* found 2"):
             env[2]
         with pytest.raises(IndexError, match="named once"):
             env[[0, 0]]
-        with pytest.raises(IndexError, match="names no row"):
+        with pytest.raises(IndexError, match="numbered from 0 to 1"):
             env[2:]
         assert len(env) == len(list(env)) == 2
 

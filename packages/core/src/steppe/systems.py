@@ -25,6 +25,7 @@ __all__ = [
     "HAS_PROC",
     "HAS_WORKERS",
     "ORDERED_MEMORY",
+    "SIGNALLED",
     "anonymous_file",
     "lock_file",
     "n_threads",
@@ -36,8 +37,10 @@ __all__ = [
 
 #: Whether processes can wake each other through eventfds and epoll (Linux). Pipes and poll serve elsewhere.
 HAS_EVENTS: bool = hasattr(select, "epoll") and hasattr(os, "eventfd")
-#: The epoll event of a connection whose other end was closed.
-HANG_UP: int = getattr(select, "EPOLLRDHUP", 0)
+#: The event of a connection whose other end was closed, and that of an eventfd or pipe that was written to. Events of
+#: an eventfd are edge-triggered: each write is one event, and nothing has to be read back.
+HANG_UP: int = select.EPOLLRDHUP if HAS_EVENTS else getattr(select, "POLLHUP", 0)
+SIGNALLED: int = select.EPOLLIN | select.EPOLLET if HAS_EVENTS else getattr(select, "POLLIN", 0)
 #: Whether processes can fork.
 HAS_FORK: bool = hasattr(os, "fork")
 #: Whether a process can open the files that another process has open (Linux).

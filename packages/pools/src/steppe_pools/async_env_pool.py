@@ -398,12 +398,6 @@ class AsyncEnvPool(BatchedEnv):
         tensordict, root = super().step_and_maybe_reset(tensordict)
         return tensordict, self._as_stack(root)
 
-    def _have(self, name: str) -> list[bool]:
-        if self._pending.by_row:
-            # hasattr must not raise a StateError.
-            raise AttributeError(f"{name!r} cannot be read while calls are pending: receive first.")
-        return super()._have(name)
-
     def _stacked(self, op: int, tensordict: TensorDictBase | None, rows: list[int] | None = None, *more: Any) -> Any:
         if op != RESET and tensordict is not None and not self._pending.data.alike:
             # Checked here, because an error of an environment stops the pool.

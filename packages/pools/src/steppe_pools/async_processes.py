@@ -34,7 +34,7 @@ class AsyncProcesses(Processes, AsyncBackend):
         if message is None:
             self.pool.order(row, op)
         else:
-            self.pool.call(row, ("exchange", op, {row: message}))
+            self.pool.call(row, ("exchange", {row: message}, op))
         self._at_work[row] = message is not None
 
     def collect(self) -> dict[int, Any]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
-from steppe.batched import Flags, LooseInputs, LooseReports, ShardService
+from steppe.batched import Flags, ShardService
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -87,7 +87,7 @@ class Threads(AsyncBackend):
 
     def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> None:
         shard = self._shards[row]
-        call = partial(shard.order, op, False) if message is None else partial(_answer, shard, op, message)
+        call = partial(shard.order, op, False) if message is None else partial(_call, shard, "exchange", message, op)
         future = self._ordered[row] = self._submit(row, "step", call)
         future.add_done_callback(self._change.notify_all)
 
@@ -95,7 +95,7 @@ class Threads(AsyncBackend):
         ended = [row for row, future in self._ordered.items() if future.done()]
         results = {row: self._ordered.pop(row).result() for row in ended}
         # An order returns a number, because its results are in storage.
-        return {row: None if isinstance(result, int) else result for row, result in results.items()}
+        return {row: None if isinstance(result, int) else result[row] for row, result in results.items()}
 
     def wait(self, timeout: float | None) -> None:
         self._change.wait(timeout)
@@ -106,28 +106,12 @@ class Threads(AsyncBackend):
         calls = {row: partial(self._shards[row].order, op, False) for row in (self._shards if rows is None else rows)}
         return sum(self._all("step", calls, timeout=self._step_timeout).values())
 
-    def take_loose(self) -> LooseReports:
-        reports: LooseReports = {}
-        for row in self._flags.loose.nonzero()[0].tolist():
-            reports.update(self._shards[row].take_loose())
-        return reports
-
-    def set_loose(self, inputs: LooseInputs) -> None:
-        for row, values in inputs.items():
-            self._shards[row].set_loose({row: values})
-
-    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        calls = {row: partial(_answer, self._shards[row], op, message) for row, message in data.items()}
-        return self._all("step", calls, timeout=self._step_timeout, survives=self.may_be_refused(op, data))
-
-    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        asked = {row: partial(shard.ask, path, {row: calls[row]}) for row, shard in self._shards.items()}
-        answers = self._all("an attribute", asked, survives=True)
-        return [answers[row][0] for row in range(len(calls))]
-
-    def seed(self, seeds: dict[int, Any]) -> None:
-        calls = {row: partial(self._shards[row].seed, {row: seed}) for row, seed in seeds.items()}
-        self._all("set_seed", calls, survives=True)
+    def call(
+        self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
+    ) -> dict[int, Any]:
+        calls = {row: partial(_call, self._shards[row], method, part, *arguments) for row, part in parts.items()}
+        answers = self._all(method, calls, timeout=self._step_timeout if is_step else None, survives=survives)
+        return {row: answer[row] for row, answer in answers.items() if row in answer}
 
     def _submit(self, row: int, doing: str, call: Callable[[], Any]) -> Future[Any]:
         """Call a function in the thread of a row, once the thread is free."""
@@ -198,13 +182,13 @@ class Threads(AsyncBackend):
             self._shards[row].close()
 
 
-def _answer(shard: ShardService, op: int, message: tuple[Any, dict[str, Any]]) -> Any:
-    """Step or reset an environment on the data of a message.
-
-    The caller may keep what this returns.
-    """
-    result = shard.exchange(op, {shard.first_row: message})[shard.first_row]
-    return tuple(None if td is None else td.clone() for td in result)
+def _call(shard: ShardService, method: str, part: Any, *arguments: Any) -> dict[int, Any]:
+    """Call a method of a shard of one environment."""
+    results: dict[int, Any] = shard.call((method, {shard.first_row: part}, *arguments))
+    if method != "exchange":
+        return results
+    # The caller may keep the data, and the environment may use its memory again.
+    return {row: tuple(None if td is None else td.clone() for td in pair) for row, pair in results.items()}
 
 
 def _raising(row: int, doing: str, call: Callable[[], Any]) -> Any:

@@ -12,15 +12,14 @@ from typing import Any
 
 from steppe.batched.backends.base import Backend
 from steppe.batched.backends.processes import Processes
-from steppe.batched.backends.serving_shard import ShardService
 from steppe.batched.base import BatchedEnv
 from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.factories import EnvCreator, as_factory, env_creator
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import LooseInputs, LooseReports
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.batched.parallel import ParallelEnv
 from steppe.batched.serial import SerialEnv
+from steppe.batched.shard import ShardService
 from steppe.batched.storage_rows import BatchRows
 from steppe.batched.unbuffered import row_to_send, stack_rows
 
@@ -35,8 +34,6 @@ __all__ = [
     "EnvCreator",
     "EnvReport",
     "Flags",
-    "LooseInputs",
-    "LooseReports",
     "ParallelEnv",
     "Processes",
     "SerialEnv",

@@ -11,12 +11,10 @@ from steppe.workers import ItemError
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
 
-__all__ = ["HAS", "NO_CALL", "Dispatched", "ask_row", "dispatched"]
+__all__ = ["HAS", "Dispatched", "ask_row", "dispatched"]
 
 #: First part of a path that tests whether an attribute exists.
 HAS = "?"
-#: Instead of a call: skip this environment.
-NO_CALL = "no call"
 
 
 class Dispatched:
@@ -70,7 +68,7 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
         AttributeError: an environment has no such attribute, or the batch is closed.
     """
     try:
-        there = all(batch._have(name))
+        there = all(batch._ask((HAS, name), [None] * batch.num_workers))
     except (ClosedError, StateError) as error:
         # hasattr must also work if the batch has failed or another thread uses it.
         raise AttributeError(f"{name!r} cannot be read: {error}") from error
@@ -80,7 +78,7 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
 
 
 def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
-    """Read ``env.a.b``, and call it if ``call`` is ``(args, kwargs)``; ``NO_CALL`` does nothing.
+    """Read ``env.a.b``, and call it if ``call`` is ``(args, kwargs)`` and not None.
 
     Raises:
         ItemError: reading or calling raised.
@@ -93,8 +91,6 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
         except Exception:
             return True  # the attribute exists, and reading it raises the error
         return True
-    if call == NO_CALL:
-        return None
     try:
         value = env
         for name in path:

@@ -11,7 +11,7 @@ import cloudpickle
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from steppe.batched.attributes import HAS, NO_CALL, dispatched
+from steppe.batched.attributes import dispatched
 from steppe.batched.backends.base import Backend
 from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.batch_writer import BatchWriter
@@ -74,8 +74,8 @@ class BatchedEnv(EnvBase):
     a method of each.
 
     A class of batches defines ``_make_backend``. It may override ``_lay_out`` to refuse environments, ``_opened`` to
-    prepare for steps, ``check_open`` to refuse calls, ``_have`` to refuse reading attributes, ``_stacked`` to validate
-    what is sent in messages, and ``_stop`` to drop calls that are under way.
+    prepare for steps, ``check_open`` to refuse calls, ``_stacked`` to validate what is sent in messages, and ``_stop``
+    to drop calls that are under way.
 
     Args:
         num_workers: how many environments.
@@ -256,35 +256,25 @@ class BatchedEnv(EnvBase):
         try:
             changed = loose.changed_inputs(inputs, at) if inputs is not None else {}
             if changed:
-                self._backend.set_loose(changed)
+                self._backend.call("set_loose", changed)
             n_reset: int = self._backend.run(op, rows)
             if loose.next_keys:
                 assert self._rows is not None
-                loose.update(self._backend.take_loose() if self._rows.flags.loose.any() else {})
+                reported = self._rows.flags.loose.nonzero()[0].tolist()
+                loose.update(self._backend.call("take_loose", dict.fromkeys(reported)) if reported else {})
         except BaseException as error:
             self.after_error(error)
             raise
         return n_reset
 
-    def _exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        self.base_state.uses.note()
-        try:
-            results: dict[int, Any] = self._backend.exchange(op, data)
-        except BaseException as error:
-            self.after_error(error)
-            raise
-        return results
-
     @exclusive("reading an attribute")
-    def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+    def _ask(self, path: tuple[str, ...], calls: list[Any], rows: list[int] | None = None) -> list[Any]:
+        """Read or call an attribute in some environments, all by default; see :func:`ask_row`."""
         self.start()
         self.check_open(f"reading {'.'.join(path)}")
-        values: list[Any] = self._backend.ask(path, calls)
-        return values
-
-    def _have(self, name: str) -> list[bool]:
-        """Return for each environment whether it has an attribute of this name."""
-        return self._ask((HAS, name), [None] * self.num_workers)
+        parts = dict(zip(range(self.num_workers) if rows is None else rows, calls, strict=True))
+        values: dict[int, Any] = self._backend.call("ask", parts, path)
+        return [values[row] for row in parts]
 
     def check_open(self, what: str) -> None:
         super().check_open(what)
@@ -488,7 +478,15 @@ class BatchedEnv(EnvBase):
         arguments: list[dict[str, Any]] | None = None,
     ) -> tuple[Any, Any]:
         """Step or reset rows with messages; return ``next`` and the following root."""
-        answers = self._exchange(op, self._messages.to_envs(tensordict, rows, arguments))
+        messages = self._messages.to_envs(tensordict, rows, arguments)
+        # If an environment refuses the arguments of a reset, the batch stays usable.
+        survives = any(kwargs.keys() - {"select_reset_only"} for _, kwargs in messages.values())
+        self.base_state.uses.note()
+        try:
+            answers = self._backend.call("exchange", messages, op, is_step=True, survives=survives)
+        except BaseException as error:
+            self.after_error(error)
+            raise
         following, root = (
             part if part is None or self.device is None else part.to(self.device)
             for part in self._messages.from_envs(answers)
@@ -527,14 +525,12 @@ class BatchedEnv(EnvBase):
             rows: the environments.
             tensordict: their data ``[k]``, or None.
         """
-        calls: list[Any] = [NO_CALL] * self.num_workers
         row_data = [None] * len(rows) if tensordict is None else tensordict.unbind(0)
-        for row, td in zip(rows, row_data, strict=True):
-            calls[row] = ((self._messages.to_env(td),), {})
-        answers, drawn = self._ask(("rand_action",), calls), []
-        for row in rows:
+        calls: list[Any] = [((self._messages.to_env(td),), {}) for td in row_data]
+        drawn = []
+        for row, answer in zip(rows, self._ask(("rand_action",), calls, rows), strict=True):
             keys = self._backend.reports[row].specs["action"].keys(include_nested=True, leaves_only=True)
-            action = answers[row].select(*keys)
+            action = answer.select(*keys)
             drawn.append(action if self.device is None else action.to(self.device))
         return stack_rows(drawn)
 
@@ -720,7 +716,7 @@ class BatchedEnv(EnvBase):
             seeds[row] = seed
             seed = seed if static_seed or seed is None else next_seed(seed)
         self.check_open("set_seed")
-        self._backend.seed(seeds)
+        self._backend.call("seed", seeds)
         return seed
 
 

@@ -124,22 +124,15 @@ class LooseRows:
 
 
 class Column:
-    """One loose entry of some rows; ``column[row, ...][...] = value`` writes it, as in an array."""
+    """One loose entry of rows from ``row`` on; ``column[at, ...][...] = value`` writes it for a row, as in an array."""
 
-    __slots__ = ("_first", "_key", "_part", "_rows")
-
-    def __init__(self, rows: LooseRows, part: int, key: Key, first: int) -> None:
-        self._rows, self._part, self._key, self._first = rows, part, key, first
-
-    def __getitem__(self, index: tuple[int, object]) -> _Cell:
-        return _Cell(self._rows, self._part, self._key, self._first + index[0])
-
-
-class _Cell:
     __slots__ = ("_key", "_part", "_row", "_rows")
 
     def __init__(self, rows: LooseRows, part: int, key: Key, row: int) -> None:
         self._rows, self._part, self._key, self._row = rows, part, key, row
+
+    def __getitem__(self, index: tuple[int, object]) -> Column:
+        return Column(self._rows, self._part, self._key, self._row + index[0])
 
     def __setitem__(self, index: object, value: object) -> None:
         self._rows.write(self._part, self._key, self._row, value)

@@ -1,4 +1,4 @@
-"""Shard: the environments of a batch that are in one process."""
+"""ShardService: the environments of a batch that one process or thread steps."""
 
 from __future__ import annotations
 
@@ -8,40 +8,110 @@ from typing import Any
 import numpy as np
 import torch
 
+from steppe.batched.attributes import ask_row
+from steppe.batched.batch_layout import EnvReport, make_envs, report
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import LooseRows
+from steppe.batched.loose_entries import LooseInputs, LooseReports, LooseRows
 from steppe.batched.operations import RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.storage_rows import arrays_of_rows
 from steppe.batched.td_row import TensorDictRow
+from steppe.batched.unbuffered import run_rows
 from steppe.envs import Loop, Progress, Rows, RowWriter, writer_of_one
 from steppe.storage import Storage
-from steppe.workers import ItemError
+from steppe.workers import ControlBlock, ItemError, Service, Worker
 
-__all__ = ["Shard"]
+__all__ = ["ShardService"]
 
 
-class Shard:
-    """Steps and resets the environments of a batch that are in one process; each writes its row of storage.
+class ShardService(Service):
+    """The environments of a batch that one worker process, one thread or the caller steps.
 
-    Array environments of one class are stepped by one loop, other environments one by one.
+    Once there is storage, each environment writes its row of it. Array environments of one class are stepped by one
+    loop, other environments one by one.
 
     Args:
-        envs: the environments.
-        storage: ``[n]`` rows of root and ``("next", ...)`` leaves.
-        flags: the flags of all ``n`` rows.
-        first_row: the row of the first environment.
-        words: the control block, in which the shard notes the row that it steps, counted from 1. If the process ends,
-            its caller reads there which environment was at work.
-        at: the index of that word.
+        factories: a factory for each row.
+        first_row: the row of the first.
+
+    Attributes:
+        envs: the environments by row.
+
+    Raises:
+        ItemError: an environment cannot be made.
     """
 
-    def __init__(
-        self, envs: list[Any], storage: Storage, flags: Flags, first_row: int = 0, *, words: Any = None, at: int = 0
-    ) -> None:
-        self.envs, self.first_row = envs, first_row
+    def __init__(self, factories: list[Callable[[], Any]], first_row: int) -> None:
+        self.first_row = first_row
+        self.envs = dict(enumerate(make_envs(factories, first_row), first_row))
+
+    def reports(self) -> list[EnvReport]:
+        """Return the report of each environment, for the batch."""
+        return [report(env) for env in self.envs.values()]
+
+    def close(self) -> None:
+        """Close the environments; exceptions that they raise are dropped."""
+        for env in self.envs.values():
+            try:
+                env.close(raise_if_closed=False)
+            except Exception:
+                continue
+
+    def call(self, message: Any) -> Any:
+        """Call the method that a message names: ``("seed", seeds)`` calls ``seed(seeds)``."""
+        method, *arguments = message
+        return getattr(self, method)(*arguments)
+
+    # -- methods of Backend.call: the first argument and the results are values by row --------------------------------
+
+    def exchange(self, data: dict[int, Any], op: int) -> dict[int, tuple[Any, Any]]:
+        """Step or reset environments, each on its own TensorDict: see :func:`run_rows`."""
+        return run_rows(op, self.envs, data)
+
+    def ask(self, calls: dict[int, Any], path: tuple[str, ...]) -> dict[int, Any]:
+        """Read or call an attribute in environments: see :func:`ask_row`."""
+        return {row: ask_row(self.envs[row], row, path, call) for row, call in calls.items()}
+
+    def seed(self, seeds: dict[int, Any]) -> dict[int, None]:
+        """Seed environments."""
+        for row, seed in seeds.items():
+            try:
+                self.envs[row].set_seed(seed)
+            except Exception as error:
+                raise ItemError(row, "set_seed") from error
+        return {}
+
+    def take_loose(self, rows: dict[int, None]) -> LooseReports:
+        """Return the loose entries that changed since the last call."""
+        return self.loose.take()
+
+    def set_loose(self, inputs: LooseInputs) -> dict[int, None]:
+        """Take over loose entries that the caller has changed."""
+        self.loose.set_inputs(inputs)
+        return {}
+
+    # -- rows of storage ----------------------------------------------------------------------------------------------
+
+    def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
+        """Write rows of the storage that the caller shares from now on."""
+        row, n_rows = message
+        storage = Storage(row, (n_rows,), kind="shared", fd=fds[0])
+        at_work, at = worker.at_work
+        self.use(storage, Flags(n_rows, control.extra), words=at_work, at=at)
+
+    def use(self, storage: Storage, flags: Flags, *, words: Any = None, at: int = 0) -> None:
+        """Write rows of this storage from now on.
+
+        Args:
+            storage: ``[n]`` rows of root and ``("next", ...)`` leaves.
+            flags: the flags of all ``n`` rows.
+            words: the control block, in which the row that is stepped is noted, counted from 1. If the process ends,
+                its caller reads there which environment was at work.
+            at: the index of that word.
+        """
+        envs, first_row = list(self.envs.values()), self.first_row
         self.progress = Progress(words, at, first_row)
         part = slice(first_row, first_row + len(envs))
-        self.was_reset, self.has_info = flags.was_reset[part], flags.has_info[part]
+        self.active, self.was_reset, self.has_info = flags.active[part], flags.was_reset[part], flags.has_info[part]
         self._marked = True  # whether `was_reset` may have a True
         self._has_infos = any(key[0] == "env_info" for key in storage.arrays)
         self._infos = [
@@ -63,30 +133,29 @@ class Shard:
             ]
         self._whole: list[tuple[Any, Any, int]] = [(part, None, first) for first, part in enumerate(self.parts)]
 
+    def order(self, op: int, partial: int) -> int:
+        """Carry out an operation; returns how many rows were reset.
+
+        Args:
+            op: the operation.
+            partial: whether it is for the rows whose flag ``active`` is set; otherwise it is for all rows.
+        """
+        return self.run(op, self.active.nonzero()[0].tolist() if partial else None)
+
     def run(self, op: int, rows: list[int] | None) -> int:
         """Carry out an operation on rows of storage, None for all; returns how many ended and were reset."""
         if rows is not None and not rows:
             return 0  # another process may have all rows of a partial step
         if op in (STEP, STEP_AND_RESET):
             return self.step(rows, reset=op == STEP_AND_RESET)
-        rows = list(range(len(self.envs))) if rows is None else rows
-        self.reset(rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
-        return 0
-
-    def reset(self, rows: list[int], *, on_data: bool = False, by_masks: bool = False) -> None:
-        """Begin episodes, in the root rows.
-
-        Args:
-            rows: the rows.
-            on_data: begin at the state in the row, and reset only what the row's masks select.
-            by_masks: reset only what the row's masks select.
-        """
         self.loose.begin()
+        on_data, by_masks = op == RESET_ON_DATA, op == RESET_BY_MASKS
         try:
-            for part, at, first in self._split(rows):
+            for part, at, first in self._split(list(range(len(self.envs))) if rows is None else rows):
                 part.reset(at, self._infos_at(at, first), on_data=on_data, by_masks=by_masks)
         except Exception as error:
             raise ItemError(self.progress.row, "reset") from error
+        return 0
 
     def decoder(self) -> Callable[[Any], list[Any] | None] | None:
         """Return a function that decodes the only action of all rows; None if actions go through storage."""

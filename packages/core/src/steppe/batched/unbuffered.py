@@ -1,4 +1,7 @@
-"""Rows that are sent as TensorDicts, if specs differ between rows or a reset has arguments."""
+"""Rows that are sent as TensorDicts, because storage cannot hold the call.
+
+The specs of rows differ, a reset has arguments or only a part of a state, or gradients pass through the environments.
+"""
 
 from __future__ import annotations
 

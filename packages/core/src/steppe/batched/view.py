@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -109,26 +109,16 @@ class BatchView(EnvBase):
 
 def _rows_of_index(index: Any, n: int) -> list[int]:
     """Return the rows of ``n`` that an index selects."""
-    if isinstance(index, torch.Tensor):
-        index = index.tolist()
-    if isinstance(index, int) and not isinstance(index, bool):
-        rows = [index]
-    elif isinstance(index, slice):
-        rows = list(range(n))[index]
-    elif isinstance(index, Iterable):
-        rows = list(index)
-        if rows and all(isinstance(value, bool) for value in rows):
-            if len(rows) != n:
-                raise IndexError(f"A mask of rows needs {n} values, found {len(rows)}.")
-            rows = [row for row, chosen in enumerate(rows) if chosen]
-    else:
-        raise IndexError(f"Rows are chosen by a number, a slice, a list, a tensor or a mask, found {index!r}.")
-    if not rows:
-        raise IndexError(f"{index!r} names no row of {n}.")
-    for row in rows:
-        if isinstance(row, bool) or not isinstance(row, int) or not -n <= row < n:
-            raise IndexError(f"There is no row {row!r}: this batch has rows 0 to {n - 1}.")
-    rows = [row % n for row in rows]
+    try:
+        chosen = np.arange(n)[index if isinstance(index, slice) else np.asarray(index)]
+    except IndexError:
+        chosen = np.empty(0, np.int64)
+    if not chosen.size or chosen.ndim > 1:
+        raise IndexError(
+            f"Rows of this batch are numbered from 0 to {n - 1}, and chosen by a number, a slice, a list, a tensor or "
+            f"a mask of {n} values, found {index!r}."
+        )
+    rows: list[int] = chosen.reshape(-1).tolist()
     if len(set(rows)) != len(rows):
         raise IndexError(f"A row may be named once, found {rows}.")
     return rows

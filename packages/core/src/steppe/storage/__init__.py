@@ -15,17 +15,14 @@ from steppe.storage.build import (
     parts_of,
     shallow_copy,
 )
-from steppe.storage.few_rows import clear_rows, copy_rows
 from steppe.storage.large_arrays import LARGE, large_array, large_clone, large_tensor
-from steppe.storage.layout import Field, Layout, split_loose, storage_problem
-from steppe.storage.set_array import TOLIST_LIMIT, set_array
-from steppe.storage.storage import Kind, Storage
+from steppe.storage.layout import Layout, split_loose, storage_problem
+from steppe.storage.storage import Storage
+from steppe.storage.write_arrays import TOLIST_LIMIT, clear_rows, copy_rows, set_array
 
 __all__ = [
     "LARGE",
     "TOLIST_LIMIT",
-    "Field",
-    "Kind",
     "Layout",
     "Storage",
     "TensorDictBuilder",

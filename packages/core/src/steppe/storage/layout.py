@@ -53,15 +53,13 @@ class Layout:
         fields: list[Field] = []
         offset = 0
         n_rows = math.prod(rows)
-        for key, leaf in _leaves(spec):
+        for key, leaf in spec.items(include_nested=True, leaves_only=True):
+            if leaf is None:
+                continue
             fields.append(Field(key, tuple(leaf.shape), leaf.dtype, offset))
             nbytes = n_rows * math.prod(leaf.shape) * leaf.dtype.itemsize
             offset += -(-nbytes // _ALIGN) * _ALIGN
         return cls(tuple(fields), max(offset, _ALIGN))
-
-
-def _leaves(spec: Composite) -> list[tuple[Any, Any]]:
-    return [(key, leaf) for key, leaf in spec.items(include_nested=True, leaves_only=True) if leaf is not None]
 
 
 def storage_problem(spec: Spec) -> str | None:

@@ -7,7 +7,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,13 +17,12 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite
 from steppe.storage.build import TensorDictBuilder
 from steppe.storage.large_arrays import large_array
-from steppe.storage.layout import Field, Layout
+from steppe.storage.layout import Layout
 from steppe.systems import anonymous_file
 
 __all__ = ["Kind", "Storage"]
 
-Kind = Literal["plain", "shared", "pinned", "cuda"]
-_KINDS = ("plain", "shared", "pinned", "cuda")
+Kind = Literal["plain", "shared", "cuda"]
 
 
 class Storage:
@@ -33,8 +32,7 @@ class Storage:
         spec: spec of one row, without the row dimensions. Nested keys are tuples.
         rows: leading dimensions, ``(n,)`` for a batch, ``(T,)`` or ``(n, T)`` for a rollout.
         kind: ``"plain"``: one allocation for each leaf in this process. ``"shared"``: one anonymous mapping, whose
-            descriptor can be sent to other processes. ``"pinned"``: page-locked, for copies to a GPU. ``"cuda"``: on
-            the GPU, without numpy views.
+            descriptor can be sent to other processes. ``"cuda"``: on the GPU, without numpy views.
         device: the GPU of a ``"cuda"`` storage.
         unset: keys of entries that are written before they are read. In a plain storage their memory is not cleared,
             and large arrays reuse earlier memory.
@@ -63,8 +61,8 @@ class Storage:
         unset: Collection[str | tuple[str, ...]] = (),
         fd: int | None = None,
     ) -> None:
-        if kind not in _KINDS:
-            raise SpecError(f"There is no storage of kind {kind!r}. Kinds: {', '.join(_KINDS)}.")
+        if kind not in get_args(Kind):
+            raise SpecError(f"There is no storage of kind {kind!r}. Kinds: {', '.join(get_args(Kind))}.")
         self.spec = spec
         self.rows = tuple(int(size) for size in rows)
         self.kind: Kind = kind
@@ -130,7 +128,7 @@ class Storage:
             NotSupported: this is a plain storage, with one allocation for each leaf.
         """
         if self._block is None:
-            raise NotSupported("A plain storage is no block of memory: make it 'shared', 'pinned' or 'cuda'.")
+            raise NotSupported("A plain storage is no block of memory: make it 'shared' or 'cuda'.")
         return self._block
 
     def pin(self) -> None:
@@ -154,14 +152,12 @@ class Storage:
                     self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype, device=CPU)
                 else:
                     allocate = large_array if field.key in unset else np.zeros
-                    self._view(field, allocate(shape, field.numpy_dtype))
+                    array = self.arrays[field.key] = allocate(shape, field.numpy_dtype)
+                    self.tensors[field.key] = torch.from_numpy(array)
             return
         if not torch.cuda.is_available():
             raise NotSupported(f"A {self.kind} storage needs a CUDA device, and torch sees none on this machine.")
-        if self.kind == "pinned":
-            self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, device=CPU, pin_memory=True))
-        else:
-            self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, device=self._device or "cuda"))
+        self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, device=self._device or "cuda"))
 
     def _share(self, fd: int) -> None:
         self._fd = fd
@@ -172,15 +168,9 @@ class Storage:
     def _lay(self, block: torch.Tensor) -> None:
         """Make the views of all leaves in one block of bytes."""
         self._block = block
-        array = block.numpy() if block.device.type == "cpu" else None
         for field in self.layout.fields:
             shape = (*self.rows, *field.shape)
             end = field.offset + math.prod(shape) * field.dtype.itemsize
-            if array is not None and field.numpy_dtype is not None:
-                self._view(field, array[field.offset : end].view(field.numpy_dtype).reshape(shape))
-            else:
-                self.tensors[field.key] = block[field.offset : end].view(field.dtype).view(shape)
-
-    def _view(self, field: Field, array: np.ndarray) -> None:
-        self.arrays[field.key] = array
-        self.tensors[field.key] = torch.from_numpy(array)
+            tensor = self.tensors[field.key] = block[field.offset : end].view(field.dtype).view(shape)
+            if tensor.is_cpu and field.numpy_dtype is not None:
+                self.arrays[field.key] = tensor.numpy()

@@ -6,22 +6,27 @@ needed to notice that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
 import socket
 import struct
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from steppe.systems import HANG_UP, HAS_EVENTS, ORDERED_MEMORY, usable_cores
+from steppe.systems import HANG_UP, HAS_EVENTS, ORDERED_MEMORY, SIGNALLED, usable_cores
 
 __all__ = ["Connection", "Gone", "Signal", "SpinGate", "Waiter", "forget_others"]
 
 _HEADER = struct.Struct("<QI")
 _MAX_FDS = 16
+# What is written to set a signal: an eventfd takes 8 bytes.
+_ONE = (1).to_bytes(8, sys.byteorder)
+_PIPE_SIZE = 65536
 
 
 class Gone(EOFError):
@@ -90,6 +95,11 @@ class Connection:
         Raises:
             Gone: the other end is closed.
         """
+        payload, fds = self.recv_bytes()
+        return pickle.loads(payload), fds
+
+    def recv_bytes(self) -> tuple[bytearray, list[int]]:
+        """Wait for a message; returns its pickle and the descriptors."""
         self.broken_off = True
         try:
             start, fds, _, _ = socket.recv_fds(self._sock, _HEADER.size, _MAX_FDS)
@@ -103,7 +113,7 @@ class Connection:
         self.broken_off = False
         if len(fds) != n_fds:
             raise OSError(f"expected {n_fds} descriptors with a message, found {len(fds)}")
-        return pickle.loads(payload), list(fds)
+        return payload, list(fds)
 
     def _recv_rest(self, start: bytes, size: int) -> bytearray:
         """Return ``size`` bytes that begin with ``start``; the others are received."""
@@ -150,61 +160,32 @@ class Signal:
     """Wakes a process: an eventfd, or a pipe on systems without eventfds.
 
     A signal that was set stays set until a :class:`Waiter` has seen it.
+
+    Args:
+        fds: the descriptor to read from, and for a pipe the one to write to. Another process makes the same signal of
+            duplicates of them.
     """
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
-        self.read_fd = read_fd
-        self.write_fd = write_fd
-        self._counts = read_fd == write_fd
+    def __init__(self, fds: Sequence[int]) -> None:
+        self.fds = list(fds)
+        self._write_fd = fds[-1]
 
     @classmethod
     def create(cls) -> Signal:
         """Make a signal."""
         if HAS_EVENTS:
-            fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            return cls(fd, fd)
-        read_fd, write_fd = os.pipe()
-        for fd in (read_fd, write_fd):
+            return cls([os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)])
+        fds = os.pipe()
+        for fd in fds:
             os.set_blocking(fd, False)
-        return cls(read_fd, write_fd)
+        return cls(fds)
 
-    @property
-    def fds(self) -> list[int]:
-        """The descriptors: send them to another process, and pass them to :meth:`from_fds` there."""
-        return [self.read_fd] if self._counts else [self.read_fd, self.write_fd]
-
-    @classmethod
-    def from_fds(cls, fds: Sequence[int]) -> Signal:
-        """Make a signal of descriptors that another process has sent."""
-        return cls(fds[0], fds[-1])
-
-    @staticmethod
-    def n_fds() -> int:
-        """Number of descriptors of a signal on this system."""
-        return 1 if HAS_EVENTS else 2
-
-    def setter(self) -> Callable[[], object]:
-        """Return the fastest callable that sets the signal."""
-        if self._counts:
-            write, fd = os.eventfd_write, self.write_fd
-            return lambda: write(fd, 1)
-
-        def write_byte() -> None:
-            try:
-                os.write(self.write_fd, b"\0")
-            except BlockingIOError:
-                pass  # the pipe is full, so the signal is set already
-
-        return write_byte
-
-    def drain(self) -> None:
-        """Clear the signal. Eventfds are edge-triggered, and need no clearing."""
-        if not self._counts:
-            try:
-                while os.read(self.read_fd, 4096):
-                    pass
-            except BlockingIOError:
-                pass
+    def set(self) -> None:
+        """Set the signal."""
+        try:
+            os.write(self._write_fd, _ONE)
+        except BlockingIOError:  # the pipe is full, so the signal is set already
+            pass
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -222,23 +203,13 @@ class Waiter:
     """
 
     def __init__(self, signals: Sequence[Signal], watched: Sequence[Connection], *, messages: bool = False) -> None:
-        self._signals = {signal.read_fd: signal for signal in signals}
-        self._poller: select.epoll | select.poll
-        if HAS_EVENTS:
-            # Edge-triggered: each write to the eventfd is one event, and nothing has to be read back.
-            self._poller = select.epoll()
-            for fd in self._signals:
-                self._poller.register(fd, select.EPOLLIN | select.EPOLLET)
-            events = HANG_UP | (select.EPOLLIN if messages else 0)
-            self._unit = 1.0
-        else:
-            self._poller = select.poll()
-            for fd in self._signals:
-                self._poller.register(fd, select.POLLIN)
-            events = select.POLLHUP | (select.POLLIN if messages else 0)
-            self._unit = 1000.0
+        self._signals = {signal.fds[0] for signal in signals}
+        self._poller: Any = select.epoll() if HAS_EVENTS else select.poll()
+        self._unit = 1.0 if HAS_EVENTS else 1000.0
+        for fd in self._signals:
+            self._poller.register(fd, SIGNALLED)
         for connection in watched:
-            self._poller.register(connection.fileno(), events)
+            self._poller.register(connection.fileno(), HANG_UP | (select.POLLIN if messages else 0))
 
     def wait(self, timeout: float | None = None) -> list[int]:
         """Sleep until a signal is set or a connection has an event; returns the descriptors of these connections.
@@ -249,16 +220,16 @@ class Waiter:
         limit = None if timeout is None else max(0.0, timeout) * self._unit
         fds = []
         for fd, _ in self._poller.poll(limit):
-            signal = self._signals.get(fd)
-            if signal is None:
+            if fd not in self._signals:
                 fds.append(fd)
-            else:
-                signal.drain()
+            elif not HAS_EVENTS:  # an eventfd is edge-triggered, and need not be read
+                with contextlib.suppress(BlockingIOError):  # another waiter has read it
+                    os.read(fd, _PIPE_SIZE)
         return fds
 
     def close(self) -> None:
         """Close the waiter, but not its signals and connections."""
-        if HAS_EVENTS and isinstance(self._poller, select.epoll):
+        if HAS_EVENTS:
             self._poller.close()
 
 

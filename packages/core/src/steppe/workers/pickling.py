@@ -19,11 +19,13 @@ __all__ = ["for_caller", "for_worker", "named_modules", "pickled"]
 
 
 def for_worker(message: object) -> bytes:
-    """Pickle a message to a worker; objects of the main script by value, because workers do not run it."""
-    payload = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    if b"__main__" not in payload:
-        return payload
-    return bytes(cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    """Pickle a message to a worker; lambdas, and objects of the main script, which workers do not run, by value."""
+    try:
+        payload = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        by_value = b"__main__" in payload
+    except (pickle.PicklingError, AttributeError):
+        by_value = True
+    return bytes(cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL)) if by_value else payload
 
 
 def for_caller(message: object) -> bytes:

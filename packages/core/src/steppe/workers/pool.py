@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -148,7 +149,7 @@ class Pool:
         try:
             for _ in range(n):
                 self._launch(fork)
-            self._setters = [wake.setter() for wake, _ in self._signals]
+            self._setters = [wake.set for wake, _ in self._signals]
             for _, answer in self._signals:
                 self._waiters.append(Waiter([answer], self._connections))
         except BaseException as error:
@@ -223,10 +224,16 @@ class Pool:
         Raises:
             WorkerError: the worker raised, or has ended.
         """
+        return self._content(worker, self._read(worker))
+
+    def _read(self, worker: int) -> bytearray:
         try:
-            (kind, value), _ = self._connections[worker].recv()
+            return self._connections[worker].recv_bytes()[0]
         except Gone:
             raise self._ended(worker) from None
+
+    def _content(self, worker: int, message: bytearray) -> Any:
+        kind, value = pickle.loads(message)
         if kind == "failed":
             raise value.error(self.label, worker)
         return value
@@ -267,12 +274,13 @@ class Pool:
             for worker in messages:
                 if not self._connections[worker].poll(None if end is None else end - time.monotonic()):
                     raise self._late(worker, timeout)
-                with uninterrupted():
-                    try:
-                        answers[worker] = self.receive(worker)
-                    except WorkerError as error:
-                        failure, ended = failure or error, ended or not error.remote_traceback
-                    due.discard(worker)
+                try:
+                    with uninterrupted():
+                        answer = self._read(worker)
+                        due.discard(worker)
+                    answers[worker] = self._content(worker, answer)
+                except WorkerError as error:
+                    failure, ended = failure or error, ended or not error.remote_traceback
         except WorkerError:
             raise
         except BaseException:
@@ -292,10 +300,9 @@ class Pool:
                 return False
             with uninterrupted():
                 try:
-                    self.receive(worker)
-                except WorkerError as error:
-                    if not error.remote_traceback:
-                        return False
+                    self._read(worker)
+                except WorkerError:  # it has ended
+                    return False
         return True
 
     # -- orders ---------------------------------------------------------------------------------------------------
@@ -422,7 +429,7 @@ class Pool:
     def rouse(self) -> None:
         """Wake a thread that is in ``wait_any``."""
         if self._signals:
-            self._signals[0][1].setter()()
+            self._signals[0][1].set()
 
     def wait_any(self, timeout: float | None = None) -> list[int]:
         """Sleep until a worker answers or ends.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 from typing import Any
 
@@ -63,8 +64,8 @@ class Worker:
 
     def __init__(self, fds: list[int]) -> None:
         self._connection = Connection.from_fd(fds[0])
-        n = Signal.n_fds()
-        self._wake, self._answer = Signal.from_fds(fds[1 : 1 + n]), Signal.from_fds(fds[1 + n : 1 + 2 * n])
+        middle = 1 + len(fds) // 2
+        self._wake, self._answer = Signal(fds[1:middle]), Signal(fds[middle:])
         self._control: ControlBlock | None = None
         self._n_workers = 0
         self.index = 0
@@ -124,7 +125,7 @@ class Worker:
         flags, base = self._control.flags, self.index * PER_WORKER
         waiter = Waiter([self._wake], [self._connection], messages=True)
         gate = SpinGate(self._n_workers + 1)
-        wake_caller = self._answer.setter()
+        wake_caller = self._answer.set
         last = 0
 
         def ordered() -> bool:
@@ -149,13 +150,13 @@ class Worker:
     def _answer_message(self, service: Service) -> bool:
         """Wait for a message and answer it; False if the caller is done."""
         try:
-            message, fds = self._connection.recv()
+            payload, fds = self._connection.recv_bytes()
         except Gone:
             return False
-        kind, content = message
-        if kind == "stop":
-            return False
         try:
+            kind, content = pickle.loads(payload)
+            if kind == "stop":
+                return False
             if kind == "share":
                 n_extra, shared = content
                 self._control = ControlBlock(self._n_workers, n_extra, fds[0])

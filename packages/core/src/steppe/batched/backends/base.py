@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
 
 from steppe.batched.batch_layout import EnvReport
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import LooseInputs, LooseReports
-from steppe.batched.operations import RESET
 from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -58,14 +56,6 @@ class Backend(ABC):
     def run(self, op: int, rows: list[int] | None) -> int:
         """Carry out an operation on rows of storage, None for all; returns how many were reset."""
 
-    @abstractmethod
-    def take_loose(self) -> LooseReports:
-        """Return the loose entries that changed since the last call, of the rows whose flag says so."""
-
-    @abstractmethod
-    def set_loose(self, inputs: LooseInputs) -> None:
-        """Pass loose entries that the caller has changed to the environments, by row and key."""
-
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
         """Return a function that decodes the only action of all rows, ``[n, *shape]``, for :meth:`step_decoded`.
 
@@ -84,29 +74,18 @@ class Backend(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        """Carry out an operation with data in messages, each environment on a TensorDict of its own.
+    def call(
+        self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
+    ) -> dict[int, Any]:
+        """Call a method of :class:`ShardService` where the environments of some rows are; returns its results by row.
 
         Args:
-            op: the operation.
-            data: by row the TensorDict for the environment, or None, and keyword arguments of a reset.
-
-        Returns:
-            By row: ``next`` (None for a reset) and the following root (None for a step).
+            method: ``"exchange"``, ``"ask"``, ``"seed"``, ``"take_loose"`` or ``"set_loose"``.
+            parts: the first argument of the method: a value for each row.
+            *arguments: the other arguments.
+            is_step: whether the time limit of a step holds.
+            survives: whether the batch stays usable if an environment raises.
         """
-
-    @staticmethod
-    def may_be_refused(op: int, data: dict[int, Any]) -> bool:
-        """Whether an ``exchange`` has arguments for resets: if an environment raises, the batch stays usable."""
-        return op == RESET and any(arguments.keys() - {"select_reset_only"} for _, arguments in data.values())
-
-    @abstractmethod
-    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        """Read or call an attribute in each environment."""
-
-    @abstractmethod
-    def seed(self, seeds: dict[int, Any]) -> None:
-        """Seed some environments, by row."""
 
     def kill(self) -> None:  # noqa: B027 - in this process there is nothing that could be ended
         """Kill worker processes; a thread that waits for them gets an error."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from steppe.batched.backends.base import Backend
-from steppe.batched.backends.serving_shard import ShardService
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import LooseInputs, LooseReports
+from steppe.batched.shard import ShardService
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -44,42 +43,31 @@ class InProcess(Backend):
     def use(self, storage: Storage, flags: Flags) -> None:
         """Write rows of this storage from now on."""
         self._service.use(storage, flags)
-        self.shard = self._service.shard
 
     def check(self, name: str) -> None:
         pass
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            return self.shard.run(op, rows)
+            return self._service.run(op, rows)
         except ItemError as error:
             raised = self._caller_error(error)
         raise raised
 
-    def take_loose(self) -> LooseReports:
-        return self._service.take_loose()
-
-    def set_loose(self, inputs: LooseInputs) -> None:
-        self._service.set_loose(inputs)
-
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
-        return self.shard.decoder()
+        return self._service.decoder()
 
     def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
         try:
-            return self.shard.step(rows, reset=reset, decoded=actions)
+            return self._service.step(rows, reset=reset, decoded=actions)
         except ItemError as error:
             raised = self._caller_error(error)
         raise raised
 
-    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        return self._raising(lambda: self._service.exchange(op, data))
-
-    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        return self._raising(lambda: self._service.ask(path, dict(enumerate(calls))))
-
-    def seed(self, seeds: dict[int, Any]) -> None:
-        self._raising(lambda: self._service.seed(seeds))
+    def call(
+        self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
+    ) -> dict[int, Any]:
+        return self._raising(lambda: self._service.call((method, parts, *arguments)))
 
     def stop(self, timeout: float) -> None:
         self.stopped = True
@@ -116,17 +104,10 @@ class CallersShard(InProcess):
         shard_rows = None if rows is None else self._own(rows)
         return lambda: self.run(op, shard_rows)
 
-    def set_loose(self, inputs: LooseInputs) -> None:
-        super().set_loose({row: inputs[row] for row in self._own(inputs)})
-
-    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        return super().exchange(op, {row: data[row] for row in self._own(data)})
-
-    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        return super().ask(path, calls[: len(self.envs)])
-
-    def seed(self, seeds: dict[int, Any]) -> None:
-        super().seed({row: seeds[row] for row in self._own(seeds)})
+    def call(
+        self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
+    ) -> dict[int, Any]:
+        return super().call(method, {row: parts[row] for row in self._own(parts)}, *arguments)
 
     def _own(self, rows: Any) -> list[int]:
         return [row for row in rows if row < len(self.envs)]

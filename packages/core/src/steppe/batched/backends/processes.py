@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
-
-import cloudpickle
 
 from steppe.batched.backends.base import Backend
 from steppe.batched.backends.in_process import CallersShard
-from steppe.batched.backends.serving_shard import ENTRY, ShardFactories
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import LooseInputs, LooseReports
+from steppe.batched.shard import ShardService
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import (
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
+    Worker,
     uninterrupted,
 )
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "serve"]
 
 # Modules that the fork server imports before it forks workers.
 _PRELOAD = ("steppe.batched",)
@@ -66,7 +64,7 @@ class Processes(Backend):
         rows = [range(first, end) for first, end in bounds]
         self.pool = Pool(
             len(bounds),
-            ENTRY,
+            f"{__name__}:serve",
             method=method,
             preload=_PRELOAD,
             label="environment",
@@ -75,8 +73,7 @@ class Processes(Backend):
         )
         self.owner = self.pool.owner
         try:
-            shares = [ShardFactories(first, factories[first:end]) for first, end in bounds]
-            self.pool.begin(shares, num_threads=num_threads)
+            self.pool.begin([(first, factories[first:end]) for first, end in bounds], num_threads=num_threads)
             self._shard = CallersShard(factories[:n_callers_rows]) if n_callers_rows else None
             self.reports = [] if self._shard is None else list(self._shard.reports)
             for w in range(len(bounds)):
@@ -120,66 +117,26 @@ class Processes(Backend):
             self.stop_unless(self.pool.settle, self.pool.grace)
             raise
 
-    def take_loose(self) -> LooseReports:
-        reports = {} if self._shard is None else self._shard.take_loose()
-        changed = self._flags.loose
-        messages = {w: ("take_loose",) for w, (first, end) in enumerate(self._bounds) if changed[first:end].any()}
-        for answer in self._answers(messages).values():
-            reports.update(answer)
-        return reports
-
-    def set_loose(self, inputs: LooseInputs) -> None:
-        if self._shard is not None:
-            self._shard.set_loose(inputs)
-        self._answers({w: ("set_loose", part) for w, part in self._parts(inputs).items()})
-
-    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+    def call(
+        self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
+    ) -> dict[int, Any]:
         try:
-            results = self._shard.exchange(op, data) if self._shard is not None else {}
-            parts = self._parts(data)
-            messages = {w: ("exchange", op, part) for w, part in parts.items()}
-            for answer in self.pool.ask(messages, self._step_timeout).values():
+            results = {} if self._shard is None else self._shard.call(method, parts, *arguments)
+            messages = {}
+            for worker, (first, end) in enumerate(self._bounds):
+                own = {row: part for row, part in parts.items() if first <= row < end}
+                if own:
+                    messages[worker] = (method, own, *arguments)
+            for answer in self.pool.ask(messages, self._step_timeout if is_step else None).values():
                 results.update(answer)
         except WorkerError:
-            if not (self.pool.in_step and self.may_be_refused(op, data)):
+            if not (survives and self.pool.in_step):
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
             self.stop_unless(lambda: self.pool.in_step, self.pool.grace)
             raise
         return results
-
-    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        values = self._shard.ask(path, calls) if self._shard is not None else []
-        parts = self._parts(dict(enumerate(calls)))
-        messages = {w: ("ask_pickled", path, cloudpickle.dumps(part)) for w, part in parts.items()}
-        for answer in self._answers(messages).values():
-            values += cloudpickle.loads(answer)
-        return values
-
-    def seed(self, seeds: dict[int, Any]) -> None:
-        if self._shard is not None:
-            self._shard.seed(seeds)
-        self._answers({w: ("seed", part) for w, part in self._parts(seeds).items()})
-
-    def _parts(self, data: dict[int, Any]) -> dict[int, dict[int, Any]]:
-        """Divide data by row among the workers; workers without rows are left out."""
-        parts = {
-            w: {row: value for row, value in data.items() if first <= row < end}
-            for w, (first, end) in enumerate(self._bounds)
-        }
-        return {w: part for w, part in parts.items() if part}
-
-    def _answers(self, messages: dict[int, Any]) -> dict[int, Any]:
-        try:
-            return self.pool.ask(messages)
-        except WorkerError:
-            if not self.pool.in_step:
-                self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
-            raise
-        except BaseException:
-            self.stop_unless(lambda: self.pool.in_step, self.pool.grace)
-            raise
 
     def kill(self) -> None:
         self.pool.kill()
@@ -193,3 +150,19 @@ class Processes(Backend):
             # In a forked child the environments are copies; its parent closes them.
             if self._shard is not None and self.pool.is_ours:
                 self._shard.stop(0.0)
+
+
+def serve(worker: Worker, shard: tuple[int, list[Callable[[], Any]]]) -> None:
+    """Make environments, send their reports, and serve commands until the caller is done.
+
+    Args:
+        worker: this process.
+        shard: the row of the first environment, and the factories.
+    """
+    first_row, factories = shard
+    service = ShardService(factories, first_row)
+    try:
+        worker.say((service.reports(), worker.new_modules()))
+        worker.serve(service)
+    finally:
+        service.close()
