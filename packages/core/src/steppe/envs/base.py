@@ -148,9 +148,10 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             raise TypeError(
                 f"{type(self).__name__} steps other environments: give auto_reset=True to those that reset themselves."
             )
-        from steppe.transforms import AutoResetEnv, make_transform
+        from steppe import transforms
 
-        return AutoResetEnv(self, make_transform("AutoResetTransform", replace=self.base_state.auto_reset_replace))
+        move = transforms.AutoResetTransform(replace=self.base_state.auto_reset_replace)
+        return transforms.AutoResetEnv(self, move)
 
     def _prepared_for(self, policy: Any) -> Any:
         """Return this environment with the transforms that a policy needs, or itself if it has all of them."""

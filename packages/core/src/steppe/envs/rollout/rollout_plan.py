@@ -1,4 +1,4 @@
-"""RolloutPlan: the arguments of a rollout, what acts in it, and what is done with its result."""
+"""RolloutPlan: the arguments of a rollout, its policy or actions, and the finish of its result."""
 
 from __future__ import annotations
 
