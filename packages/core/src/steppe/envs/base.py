@@ -150,7 +150,8 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             )
         from steppe import transforms
 
-        move = transforms.AutoResetTransform(replace=self.base_state.auto_reset_replace)
+        installed: Any = transforms  # the class is found by name, in steppe-time
+        move = installed.AutoResetTransform(replace=self.base_state.auto_reset_replace)
         return transforms.AutoResetEnv(self, move)
 
     def _prepared_for(self, policy: Any) -> Any:
