@@ -101,6 +101,8 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         try:
             for batch in _batches(args, factory if args.in_background else env, policy, steps, num_envs):
                 report.add(dataset.write(batch))
+                if sys.stderr.isatty():
+                    print(f"\r{dataset.frames} of {frames} frames", end="", file=sys.stderr, flush=True)
         except KeyboardInterrupt as error:
             failure = error
         except Exception as error:
@@ -108,6 +110,8 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
                 raise
             failure = error
         seconds = time.perf_counter() - started
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
         if not dataset.frames:
             raise KeyboardInterrupt
         with _uninterrupted():
@@ -201,7 +205,6 @@ def _batches(
         frames_per_batch=rows * num_envs,
         total_frames=rows * num_envs * batches,
         seed=args.seed,
-        progress_bar=sys.stderr.isatty(),
     )
     try:
         yield from collector

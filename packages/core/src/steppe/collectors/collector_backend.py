@@ -104,12 +104,13 @@ class CollectorBackend(ABC):
         """
 
     @abstractmethod
-    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
-        """Seed environments, random actions and torch; returns the seed for whatever comes next."""
+    def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool) -> int | None:
+        """Seed environments, random actions and torch; returns the seed for whatever comes next.
 
-    @abstractmethod
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        """Seed each worker, or this process, with a number of the argument ``seeds=`` of the collector."""
+        Args:
+            seed: the first seed; or a list with a seed for each worker, or for this process.
+            static_seed: see ``Collector.set_seed``.
+        """
 
     @abstractmethod
     def seed_policies(self, seeds: Sequence[int]) -> None:

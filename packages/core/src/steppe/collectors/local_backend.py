@@ -47,11 +47,11 @@ class LocalBackend(CollectorBackend):
         super().__init__(collector)
         name = type(collector).__name__
         self.iterates = settings["frames_per_batch"] is not None
-        frames = arguments.whole_frames(settings["frames_per_batch"]) if self.iterates else 1
+        frames = arguments.whole_number("frames_per_batch", settings["frames_per_batch"]) if self.iterates else 1
         made, is_ours = arguments.make(create_env_fn, settings["create_env_kwargs"], name)
         self._made = made if is_ours else None
         try:
-            env = self.env = _prepared(arguments.limit_steps(made, settings["max_frames_per_traj"]), policy, settings)
+            env = self.env = _prepared(arguments.limit_steps(made, collector.max_frames_per_traj), policy, settings)
             env.register_collector(collector)
             groups = self.done_groups = env.done_groups
             interruptor = settings["interruptor"]
@@ -169,15 +169,14 @@ class LocalBackend(CollectorBackend):
         with self.sole_use:
             self.batches.reset(kwargs)
 
-    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
+    def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool) -> int | None:
+        if isinstance(seed, Sequence):
+            (seed,) = seed
         if seed is not None:
             torch.manual_seed(seed)
         following = self.env.set_seed(seed, static_seed=static_seed)
         self._acting.draw_anew()
         return following
-
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        self.set_seed(seeds[0], False)
 
     def seed_policies(self, seeds: Sequence[int]) -> None:
         self._acting.seed(seeds[0])

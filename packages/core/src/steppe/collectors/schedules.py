@@ -34,9 +34,9 @@ class Lockstep(WorkersBackend):
 
     def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:
         self._update_if_asked()
-        group, everyone, threshold = self.worker_group, set(range(self.worker_group.n)), self._threshold
+        group, everyone = self.worker_group, set(range(self.worker_group.n))
         group.begin(everyone, random=random)
-        needed = math.ceil(threshold * group.n)
+        needed = math.ceil(self._collector.preemptive_threshold * group.n)
         if needed < group.n:
             group.wait(count=max(needed, 1))
             group.interrupt()

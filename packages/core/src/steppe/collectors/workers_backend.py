@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from tensordict import TensorDictBase
 
-from steppe.arguments import ignored_argument
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.collector_backend import CollectorBackend
@@ -33,7 +32,7 @@ _FRAMES = 200
 
 #: Arguments that the collector of each worker gets as they are.
 _PASSED_ON = (
-    *("policy", "max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
+    *("policy", "max_frames_per_traj", "reset_at_each_iter", "exploration_type", "set_truncated"),
     *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy"),
     *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state", "compact"),
 )
@@ -69,13 +68,8 @@ class WorkersBackend(CollectorBackend):
         super().__init__(collector)
         name, n = type(collector).__name__, len(makers)
         policy, factory = settings["policy"], settings["policy_factory"]
-        if settings["num_threads"] is not None:
-            ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
         wanted = _FRAMES if settings["frames_per_batch"] is None else settings["frames_per_batch"]
         frames = arguments.frames_of_workers(name, wanted, n, together=self.frames_of_all)
-        threshold = self._threshold = float(collector.preemptive_threshold)
-        if not 0.0 <= threshold <= 1.0:
-            raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
         self._source_policy = None if policy is None else SourcePolicy(policy, name)
         self._made_by_workers = factory is not None
         if collector.update_at_each_batch and self._made_by_workers:
@@ -83,7 +77,7 @@ class WorkersBackend(CollectorBackend):
                 f"{name}: update_at_each_batch=True takes over the weights of policy=, and policy_factory= makes one "
                 "in each worker: call update_policy_weights_(policy) instead."
             )
-        tasks = _tasks(name, makers, frames, settings, interruptible=threshold < 1.0)
+        tasks = _tasks(name, makers, frames, settings, interruptible=collector.preemptive_threshold < 1.0)
         self.worker_group = WorkerGroup(
             name,
             tasks,
@@ -158,16 +152,15 @@ class WorkersBackend(CollectorBackend):
     def reset(self, kwargs: dict[str, Any]) -> None:
         self.worker_group.call_all("reset", **kwargs)
 
-    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
-        following = seed
+    def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool) -> int | None:
+        following: int | None = None
         for worker in range(self.worker_group.n):
-            following = self.worker_group.ask({worker: _call("set_seed", seed, static_seed)})[worker]
-            seed = seed if static_seed else following
+            # Numbers of a list that follow each other would give workers the same environments, shifted by one.
+            number = next_seed(seed[worker]) if isinstance(seed, Sequence) else seed
+            following = self.worker_group.ask({worker: _call("set_seed", number, static_seed)})[worker]
+            if not (static_seed or isinstance(seed, Sequence)):
+                seed = following
         return following
-
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        # Numbers that follow each other would give workers the same environments, shifted by one.
-        self.worker_group.ask({worker: _call("set_seed", next_seed(seed)) for worker, seed in enumerate(seeds)})
 
     def seed_policies(self, seeds: Sequence[int]) -> None:
         self.worker_group.ask({worker: _call("seed_policy", seed) for worker, seed in enumerate(seeds)})
