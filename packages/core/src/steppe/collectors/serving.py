@@ -12,7 +12,8 @@ from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.engine import Collector
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.policy_content import PolicyContent, check_attributes
-from steppe.collectors.shared_weights import SharedWeights, fields_of
+from steppe.collectors.shared_weights import SharedWeights
+from steppe.collectors.weights import fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.collectors.writer import Key
 from steppe.storage import Storage

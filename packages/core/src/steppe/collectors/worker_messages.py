@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from steppe.collectors.agent_hook import AgentDeclarations
-from steppe.collectors.shared_weights import Field
+from steppe.collectors.weights import Field
 from steppe.specs import Composite
 
 __all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "WorkerTask"]

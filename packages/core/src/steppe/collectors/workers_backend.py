@@ -12,9 +12,7 @@ from tensordict import TensorDictBase
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.collector_backend import CollectorBackend
-from steppe.collectors.policy_content import check_attributes
-from steppe.collectors.shared_weights import values_for
-from steppe.collectors.weights import SourcePolicy
+from steppe.collectors.weights import SourcePolicy, values_for
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.worker_messages import WorkerTask
 from steppe.envs import done_groups, next_seed
@@ -182,16 +180,13 @@ class WorkersBackend(CollectorBackend):
         source = self._source_policy
         if weights is None and source is not None:
             weights = source.weights(fields, attributes)
-        if attributes:
-            if source is not None:
-                check_attributes(source.policy, attributes)
-            elif self._made_by_workers:
-                self._check_attributes(attributes)
-            else:
-                raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
-            values_for(fields, weights)  # weights that do not fit are refused before an attribute is set
-            if source is not None:
-                source.set_attributes(attributes)
+        values_for(fields, weights)  # weights that do not fit are refused before an attribute is set
+        if source is not None:
+            source.set_attributes(attributes)
+        elif attributes and self._made_by_workers:
+            self._check_attributes(attributes)
+        elif attributes:
+            raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
         self.worker_group.write_weights(weights, attributes)
 
     @exclusive("update_policy_weights_ with attributes=")
