@@ -85,7 +85,7 @@ class WorkerRunner(Runner):
                 return
             messages = dict.fromkeys(messages, ("requests", "go_on"))
         self._assembly = None if self.slots is None else Assembly(self.slots, *infos_of_all)
-        self.worker_group.request(messages)
+        self.worker_group.start(messages, self._receive)
 
     def _first_steps(self, messages: dict[int, tuple[object, ...]]) -> bool:
         """Let workers take the first step of a request, and allocate the slots for its data.
@@ -131,7 +131,7 @@ class WorkerRunner(Runner):
             raise failure
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0), self._receive)
+            self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0))
             with uninterrupted():
                 if self._assembly is not None and (part := self._assembly.take()) is not None:
                     self.parts.append(part)
@@ -140,19 +140,25 @@ class WorkerRunner(Runner):
             if end is not None and time.monotonic() >= end:
                 return False
 
-    def _receive(self, worker: int, report: Any) -> None:
-        """Process a report of ``WorkerLanes``: rows, full slots, or the end of the segment with the last report."""
-        if report[0] == "end":
+    def _receive(self, worker: int, report: Any) -> bool:
+        """Process a report of ``WorkerLanes``: rows, full slots, or the end of the segment with the last report.
+
+        Returns:
+            Whether the segment of this worker has ended.
+        """
+        is_last = report[0] == "end"
+        if is_last:
             self._live[worker] = report[2]
             report = report[1]
         if report is None:
-            return
+            return is_last
         kind, data, version = report
         if kind == "slots":
             assert self._assembly is not None
             self._assembly.add(data, version)
         else:
             self.parts.append(data)
+        return is_last
 
     def cancel(self) -> None:
         self.worker_group.interrupt()

@@ -48,7 +48,7 @@ class Lockstep(WorkersBackend):
         is_whole = [count * rows for count in steps] == self.frames_per_worker
         # Batches of several rows cannot be joined along time without a copy.
         if (is_whole or not along_time) and not (along_time and self.env_batch_size):
-            batch = group.take_all()
+            batch = group.take_kept(None)
             if batch is not None:
                 return batch if self._cat_results == "stack" else batch.flatten(0, 1), frames
         batches = group.take(range(group.n))
@@ -78,7 +78,8 @@ class Continuous(WorkersBackend):
         self._next_worker = worker + 1
         self.batch_lost = True
         (steps,) = group.steps([worker])
-        batch = group.take_one(worker)
+        batch = group.take_kept(worker)
+        assert batch is not None
         self._update_if_asked()
         self._begin([worker])
         return batch, steps * self.env_batch_size.numel()

@@ -284,7 +284,8 @@ class Weights:
         state = weights.state_dict() if isinstance(weights, nn.Module) else weights
         if isinstance(self.policy, nn.Module) and isinstance(state, Mapping):
             extra = {name: value for name, value in state.items() if str(name).endswith(_EXTRA_STATE)}
-            self._load(extra, strict=False)
+            if extra:
+                self._load(extra, strict=False)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state dict of the policy that acts, and its tensors outside of modules."""

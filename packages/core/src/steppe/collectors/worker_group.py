@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensordict import TensorDictBase
 
@@ -28,6 +28,9 @@ __all__ = ["WorkerGroup"]
 
 _PRELOAD = ["steppe.collectors.serving"]
 
+#: Receives a message of a worker that runs a call; returns whether it is the last one.
+Receive: TypeAlias = Callable[[int, Any], bool]
+
 #: Seconds between two checks whether a worker has read its weights.
 _LOOK = 0.0005
 
@@ -42,13 +45,12 @@ class WorkerGroup:
         name: of the collector, for errors.
         tasks: the arguments of each worker's collector.
         source: the caller's policy, of which each worker has a copy; None if workers make it, or take random actions.
-        num_threads: threads that torch uses in each.
-        timeout: seconds that a batch may take; None: no limit.
-        start_timeout: seconds that all workers may take to start; None: no limit.
-        method: how processes are started, see :class:`~steppe.workers.Pool`.
-        one_block: the caller does not keep batches, see :class:`~steppe.collectors.batch_memory.BatchMemory`.
+        settings: the arguments of the collector: how workers start, how long they may take, and whether the caller
+            keeps batches.
 
     Attributes:
+        n: the number of workers.
+        pool: their processes.
         reports: the first message of each worker.
         weights: the weights in shared memory, which the workers read.
 
@@ -58,32 +60,22 @@ class WorkerGroup:
     """
 
     def __init__(
-        self,
-        name: str,
-        tasks: list[WorkerTask],
-        source: SourcePolicy | None,
-        *,
-        num_threads: int = 1,
-        timeout: float | None = None,
-        start_timeout: float | None = None,
-        method: str | None = None,
-        one_block: bool = False,
+        self, name: str, tasks: list[WorkerTask], source: SourcePolicy | None, settings: Mapping[str, Any]
     ) -> None:
-        self._name, self.n, self._timeout, self._one_block = name, len(tasks), timeout, one_block
+        self._name, self.n = name, len(tasks)
+        self._timeout, self._one_block = settings["batch_timeout"], settings["return_same_td"]
         self._stopped: str | None = None
         self._memory: BatchMemory | None = None
-        #: The workers that collect a batch, the batches that were not taken yet, and the workers that run a request.
-        self._collecting: set[int] = set()
+        #: The workers that run a call, and what receives their messages.
+        self._calls: dict[int, Receive] = {}
+        #: The batches that were not taken yet, None for those in memory, and their steps.
         self._ready: dict[int, tuple[TensorDictBase | None, int]] = {}
-        #: The block of memory in which each worker writes its batch.
-        self._blocks = [0] * self.n
-        self._requested: set[int] = set()
         self.prepared = False
-        self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, label="collector")
+        self.pool = Pool(self.n, ENTRY, method=settings["start_method"], preload=_PRELOAD, label="collector")
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
-            self.pool.begin(tasks, num_threads=num_threads)
-            self.reports: list[Report] = self._reported(start_timeout)
+            self.pool.begin(tasks, num_threads=settings["num_sub_threads"])
+            self.reports = self._reported(settings["start_timeout"])
             self.pool.preload(self.reports[0].modules)
             fields = self.reports[0].fields
             self.weights = SharedWeights(fields if source is None else source.shared_fields(fields))
@@ -100,23 +92,18 @@ class WorkerGroup:
 
     def _reported(self, timeout: float | None) -> list[Report]:
         """Wait for the first message of each worker."""
-        end = None if timeout is None else time.monotonic() + timeout
         reports: dict[int, Report] = {}
-        while len(reports) < self.n:
-            for worker in range(self.n):
-                if worker not in reports and self.pool.has_message(worker):
-                    reports[worker] = self.pool.receive(worker)
-            late = min(set(range(self.n)) - set(reports), default=None)
-            if late is None:
-                break
-            remaining = None if end is None else end - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                raise WorkerTimeout(
-                    f"Worker {late} has not made its environment and policy within start_timeout={timeout:g} s. "
-                    "Give it longer, or start_timeout=None for no limit, if it is not stuck.",
-                    worker=late,
-                )
-            self.pool.wait_any(remaining)
+
+        def receive(worker: int, report: Report) -> bool:
+            reports[worker] = report
+            return True
+
+        self._calls = dict.fromkeys(range(self.n), receive)
+        late = (
+            "Worker {} has not made its environment and policy within start_timeout={:g} s. Give it longer, or "
+            "start_timeout=None for no limit, if it is not stuck."
+        )
+        self._hear_until(lambda: min(self._calls, default=None), timeout, late)
         return [reports[worker] for worker in range(self.n)]
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -146,7 +133,7 @@ class WorkerGroup:
             raise
 
     def _check_idle(self) -> None:
-        if self._requested:
+        if self.requested:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
 
     def hand(self, message: Any, fds: list[int]) -> None:
@@ -190,18 +177,94 @@ class WorkerGroup:
             self.stop_after(error)
             raise
 
-    def _sleep(self, timeout: float | None) -> None:
-        """Sleep until a worker sends something; raise its error if it has sent a message while none was due."""
-        for worker in self.pool.wait_any(timeout):
-            if worker not in self._collecting and worker not in self._requested:
-                self.pool.unexpected(worker)
+    def start(self, messages: Mapping[int, Any], receive: Receive) -> None:
+        """Start calls in workers, after the batches that they are collecting.
+
+        Args:
+            messages: the calls by worker.
+            receive: gets each message of these workers with the number of the worker, and returns whether it is the
+                last one of the call. Ctrl-C cannot interrupt it.
+        """
+        self.wait(self._collecting & messages.keys())
+        for worker, message in messages.items():
+            self._start(worker, message, receive)
+
+    def _start(self, worker: int, message: Any, receive: Receive) -> None:
+        with uninterrupted():
+            self._flags[worker * PER_WORKER + STOP] = self._flags[worker * PER_WORKER + HAS_WEIGHTS] = 0
+            self.pool.call(worker, message)
+            self._calls[worker] = receive
+
+    @property
+    def requested(self) -> set[int]:
+        """The workers that run calls of others than this group."""
+        # Of a copy: this thread may write weights while another one receives messages.
+        return {worker for worker, receive in self._calls.copy().items() if receive != self._finished}
+
+    @property
+    def _collecting(self) -> set[int]:
+        """The workers that collect a batch."""
+        return self._calls.keys() - self.requested
+
+    def hear(self, timeout: float | None) -> None:
+        """Receive the messages of workers that run calls; wait for one if none has come.
+
+        Args:
+            timeout: seconds to wait at most; None: no limit.
+
+        Raises:
+            WorkerError: a worker raised, or ended; all are stopped then.
+        """
+        try:
+            if not self._look() and self._calls and timeout != 0.0:
+                for worker in self.pool.wait_any(timeout):
+                    if worker not in self._calls:
+                        self.pool.unexpected(worker)
+                self._look()
+        except WorkerError as error:
+            self.stop_after(error)
+            raise
+
+    def _look(self) -> bool:
+        """Receive the messages that have come; return whether there were any."""
+        received = False
+        for worker in sorted(self._calls):
+            while worker in self._calls and self.pool.has_message(worker):
+                with uninterrupted():
+                    if self._calls[worker](worker, self.pool.receive(worker)):
+                        del self._calls[worker]
+                received = True
+        return received
+
+    def _hear_until(self, late: Callable[[], int | None], timeout: float | None, problem: str) -> None:
+        """Receive messages until no worker is late.
+
+        Args:
+            late: returns a worker that others wait for, or None.
+            timeout: seconds to wait at most; None: no limit.
+            problem: the error after that time, with places for the worker and the time.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        self.hear(0.0)
+        while (worker := late()) is not None:
+            remaining = None if end is None else end - time.monotonic()
+            if remaining is not None and remaining <= 0.0:
+                error = WorkerTimeout(problem.format(worker, timeout), worker=worker)
+                self.stop_after(error)
+                raise error
+            self.hear(remaining)
+
+    def interrupt(self) -> None:
+        """End the calls of workers at their next step; each still sends its last message."""
+        for worker in self._calls:
+            self._flags[worker * PER_WORKER + STOP] = 1
 
     # -- batches --------------------------------------------------------------------------------------------------
 
     @property
     def at_work(self) -> set[int]:
         """The workers that collect a batch, or whose batch was not taken yet."""
-        return {*self._collecting, *self._ready}
+        return self._collecting | self._ready.keys()
 
     def begin(self, workers: Iterable[int], *, random: bool = False) -> None:
         """Let workers begin a batch, unless they have begun one.
@@ -214,18 +277,12 @@ class WorkerGroup:
         if not random and not self.prepared:
             self._prepare()
         for worker in set(workers) - self.at_work:
-            with uninterrupted():
-                block = 0 if self._memory is None else self._memory.free_block([worker])
-                assert block is not None  # a batch that is kept leaves another block free
-                self._blocks[worker] = block
-                self._flags[worker * PER_WORKER + STOP] = 0
-                self.pool.call(worker, ("batch", random, block))
-                self._collecting.add(worker)
+            block = 0 if self._memory is None else self._memory.next_block(worker)
+            self._start(worker, ("batch", random, block), self._finished)
 
-    def interrupt(self) -> None:
-        """End the batches and requests of workers at their next step; each still sends its last message."""
-        for worker in self._collecting | self._requested:
-            self._flags[worker * PER_WORKER + STOP] = 1
+    def _finished(self, worker: int, result: tuple[TensorDictBase | None, int]) -> bool:
+        self._ready[worker] = result
+        return True
 
     def wait(self, wanted: set[int] | None = None, *, count: int = 1) -> set[int]:
         """Wait until workers have finished their batch.
@@ -241,31 +298,14 @@ class WorkerGroup:
             WorkerError: a worker raised, or ended; all are stopped then.
             WorkerTimeout: a worker took too long; all are stopped then.
         """
-        end = None if self._timeout is None else time.monotonic() + self._timeout
-        try:
-            while True:
-                self._look()
-                have = set(self._ready)
-                if (wanted <= have) if wanted is not None else len(have) >= count:
-                    return have
-                self._sleep(None if end is None else end - time.monotonic())
-                if end is not None and time.monotonic() >= end:
-                    self._look()
-                    late = min(self._collecting if wanted is None else wanted - set(self._ready), default=None)
-                    if late is not None:
-                        raise WorkerTimeout(
-                            f"Worker {late} did not finish a batch within {self._timeout} s.", worker=late
-                        )
-        except WorkerError as error:
-            self.stop_after(error)
-            raise
 
-    def _look(self) -> None:
-        for worker in sorted(self._collecting):
-            if self.pool.has_message(worker):
-                with uninterrupted():
-                    self._ready[worker] = self.pool.receive(worker)
-                    self._collecting.discard(worker)
+        def late() -> int | None:
+            if wanted is None and len(self._ready) >= count:
+                return None
+            return min(self._collecting if wanted is None else self._collecting & wanted, default=None)
+
+        self._hear_until(late, self._timeout, "Worker {} did not finish a batch within {} s.")
+        return set(self._ready)
 
     def steps(self, workers: Iterable[int]) -> list[int]:
         """Return how many steps the finished batch of each of these workers has."""
@@ -278,30 +318,27 @@ class WorkerGroup:
             batch, _ = self._ready.pop(worker)
             if batch is None:
                 assert self._memory is not None
-                batch = self._memory.batch(self._blocks[worker], worker)
+                batch = self._memory.batch(worker)
             batches.append(batch)
         return batches
 
-    def take_one(self, worker: int) -> TensorDictBase:
-        """Take the finished batch of a worker, for the caller to keep."""
-        batch, _ = self._ready.pop(worker)
-        if batch is not None:
-            return batch
-        assert self._memory is not None
-        return self._memory.kept_batch(self._blocks[worker], worker)
+    def take_kept(self, worker: int | None) -> TensorDictBase | None:
+        """Take a finished batch for the caller to keep, unless the memory has ``one_block``.
 
-    def take_all(self) -> TensorDictBase | None:
-        """Take the finished batches of all workers as one, ``[workers, ...]``; None if they are in several places.
+        Args:
+            worker: whose batch; None for those of all workers as one, ``[workers, ...]``.
 
-        The caller may keep it, unless the memory has ``one_block``.
+        Returns:
+            The batch; None if those of all workers are in several places.
         """
-        block = self._blocks[0]
-        if self._memory is None or any(batch is not None for batch, _ in self._ready.values()):
-            return None
-        if any(other != block for other in self._blocks):
-            return None
-        self._ready.clear()
-        return self._memory.batch(block, None) if self._one_block else self._memory.kept_batch(block, None)
+        workers = range(self.n) if worker is None else (worker,)
+        if self._memory is None or any(self._ready[each][0] is not None for each in workers):
+            return None if worker is None else self._ready.pop(worker)[0]
+        batch = self._memory.kept_batch(worker)
+        if batch is not None:
+            for each in workers:
+                del self._ready[each]
+        return batch
 
     def begin_anew(self) -> None:
         """Drop the batches that workers collect, and let all workers begin new episodes."""
@@ -321,63 +358,12 @@ class WorkerGroup:
         Raises:
             PolicyError: they do not fit.
         """
-        for worker in list(self._requested):
+        for worker in self.requested:
             # A request runs with the weights that were set when the caller started it, so wait until its worker has
             # read them. Another thread may be receiving the messages of the workers: none is received here.
             while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.has_message(worker):
                 time.sleep(_LOOK)
         self.weights.write(weights, attributes)
-
-    # -- requests -------------------------------------------------------------------------------------------------
-
-    @property
-    def requested(self) -> set[int]:
-        """The workers that run a request."""
-        return self._requested
-
-    def request(self, messages: dict[int, Any]) -> None:
-        """Start a call in workers that send several messages before they end it."""
-        self.wait(self._collecting & messages.keys())
-        self.pool.in_step = False
-        for worker, message in messages.items():
-            with uninterrupted():
-                self._flags[worker * PER_WORKER + STOP] = self._flags[worker * PER_WORKER + HAS_WEIGHTS] = 0
-                self.pool.call(worker, message)
-                self._requested.add(worker)
-
-    def hear(self, timeout: float | None, keep: Callable[[int, Any], None]) -> None:
-        """Receive the messages of workers that run a request; wait for one if none has come.
-
-        Args:
-            timeout: seconds to wait at most.
-            keep: called with a worker and its message ``(kind, ...)``; the last one is of kind ``"end"``. Ctrl-C cannot
-                interrupt it.
-
-        Raises:
-            WorkerError: a worker raised, or ended; all are stopped then.
-        """
-        try:
-            if not self._heard(keep) and self._requested:
-                self._sleep(timeout)
-                self._look()
-                self._heard(keep)
-        except WorkerError as error:
-            self.stop_after(error)
-            raise
-
-    def _heard(self, keep: Callable[[int, Any], None]) -> bool:
-        received = False
-        for worker in sorted(self._requested):
-            while worker in self._requested and self.pool.has_message(worker):
-                with uninterrupted():
-                    message = self.pool.receive(worker)
-                    keep(worker, message)
-                    if message[0] == "end":
-                        self._requested.discard(worker)
-                received = True
-        if not self._requested:
-            self.pool.in_step = True
-        return received
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -386,9 +372,8 @@ class WorkerGroup:
         if self._stopped is not None:
             return
         self._stopped = why
-        self._collecting.clear()
+        self._calls.clear()
         self._ready.clear()
-        self._requested.clear()
         self._finalizer.detach()
         flags = getattr(self, "_flags", None)
         if flags is not None and self.pool.is_ours:

@@ -76,16 +76,7 @@ class WorkersBackend(CollectorBackend):
                 "in each worker: call update_policy_weights_(policy) instead."
             )
         tasks = _tasks(name, makers, frames, settings, interruptible=collector.preemptive_threshold < 1.0)
-        self.worker_group = WorkerGroup(
-            name,
-            tasks,
-            self._source_policy,
-            num_threads=settings["num_sub_threads"],
-            timeout=settings["batch_timeout"],
-            start_timeout=settings["start_timeout"],
-            method=settings["start_method"],
-            one_block=collector.return_same_td,
-        )
+        self.worker_group = WorkerGroup(name, tasks, self._source_policy, settings)
         try:
             self._read_reports(name, settings)
         except BaseException:
