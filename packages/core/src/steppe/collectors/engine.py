@@ -14,7 +14,6 @@ from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.schedules import Lockstep
-from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType
 from steppe.workers import InUse, exclusive
@@ -244,7 +243,7 @@ class Collector(DataCollectorBase):
             if policy_seeds is not None:
                 self.seed_policy(policy_seeds)
             if slot_len is not None or num_slots is not None:
-                self._make_requests()  # validates both arguments
+                _ = self.requests  # validates both arguments
         except BaseException:
             self.closed = True
             self.backend.abandon()
@@ -262,22 +261,22 @@ class Collector(DataCollectorBase):
         Raises:
             AttributeError: the collector has workers.
         """
-        return self.backend.local("env").env
+        return self._local("env").env
 
     @property
     def policy(self) -> Any:
         """The policy, with the weights that it acts with; None for random actions."""
-        return self.backend.local("policy").policy
+        return self._local("policy").policy
 
-    @property
-    def worker_group(self) -> WorkerGroup | None:
-        """The workers; None if the environment is in this process."""
-        return self.backend.worker_group
+    def _local(self, name: str) -> LocalBackend:
+        if isinstance(self.backend, LocalBackend):
+            return self.backend
+        raise AttributeError(f"{type(self).__name__}.{name}: the environments and policies are in its workers.")
 
     @property
     def num_workers(self) -> int:
         """How many worker processes collect; 0 if this process does."""
-        return 0 if self.backend.worker_group is None else self.backend.worker_group.n
+        return self.backend.num_workers
 
     def __repr__(self) -> str:
         return (
@@ -316,7 +315,7 @@ class Collector(DataCollectorBase):
         # Environments that take any keyword would drop it, and all rows would begin new episodes.
         if kwargs.pop("index", None) is not None:
             raise TypeError(f"{type(self).__name__}.reset takes no index=: it begins new episodes in all rows.")
-        if self._requests is not None and self.worker_group is None:
+        if self._requests is not None and not self.num_workers:
             self._requests.forget()
         self.backend.reset(kwargs)
         if self._delivery.whole is not None:
@@ -398,7 +397,7 @@ class Collector(DataCollectorBase):
             ClosedError: after ``shutdown``, of a collector with workers.
             WorkerError: a worker raised, or ended, in the request that is running.
         """
-        if self.worker_group is not None:
+        if self.num_workers:
             self.backend.check_open()
             if self._requests is not None:
                 self._requests.look()  # the error of a worker in a running job is raised here too

@@ -75,9 +75,6 @@ class LocalBackend(CollectorBackend):
 
     # -- what the collector and steppe-agents read ----------------------------------------------------------------
 
-    def local(self, name: str) -> LocalBackend:
-        return self
-
     @property
     def policy(self) -> Any:
         """The policy; None for random actions."""

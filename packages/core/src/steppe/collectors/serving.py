@@ -39,6 +39,7 @@ class WorkerLink(Service):
     """Answers the caller with one collector, to which steppe-agents gives the requests of the caller.
 
     Attributes:
+        worker: this process; ``say`` sends the caller a message within a call.
         collector: the collector of this worker.
         backend: that of the collector.
         n_workers: how many workers there are.
@@ -113,27 +114,9 @@ class WorkerLink(Service):
         except Exception as error:
             raise ItemError(self.worker.index, doing) from error
 
-    @property
-    def index(self) -> int:
-        """The number of this worker."""
-        return self.worker.index
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the caller has asked this worker to end its work at the next step."""
-        return bool(self.flags[STOP])
-
-    def say(self, message: Any) -> None:
-        """Send the caller a message, between the beginning and the end of a call."""
-        self.worker.say(message)
-
-    def pause(self, seconds: float) -> bool:
-        """Wait; return True if the caller has asked the worker to stop, or has ended."""
-        return self.is_stopped or self.worker.pause(seconds)
-
     def collection_stopped(self) -> bool:
-        """Whether the batch is to end at this step: the collector calls this between steps."""
-        return self.is_stopped
+        """Whether the caller has asked this worker to end its batch, or request, at the next step."""
+        return bool(self.flags[STOP])
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
