@@ -51,7 +51,15 @@ class DataCollectorBase(RequestForm):
         """How often the policy was updated."""
         return self.backend.policy_version
 
-    def _collect(self, *, random: bool) -> tuple[TensorDictBase, int]:
+    def collect(self, *, random: bool) -> tuple[TensorDictBase, int]:
+        """Collect one batch as it comes out of the environment, which is neither counted nor delivered.
+
+        Args:
+            random: take random actions; the policy is not called.
+
+        Returns:
+            The batch, and how many frames it has.
+        """
         if self._requests is not None:
             self._requests.forget()
         return self.backend.collect(random)
@@ -120,7 +128,7 @@ class DataCollectorBase(RequestForm):
         if self.pre_collect_hook is not None:
             self.pre_collect_hook()
         start = time.perf_counter()
-        batch, frames = self._collect(random=self._is_random)
+        batch, frames = self.collect(random=self._is_random)
         begun, seconds = self._delivery.begun(batch), self._seconds + time.perf_counter() - start
         # In one statement, so that Ctrl-C comes before all of it or after.
         (self._delivery.batch, self._frames, self._iterations, self._seconds, self.backend.batch_lost) = (

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from steppe.arguments import ignored_argument, unknown_argument
-from steppe.envs import EnvBase, next_seed
-from steppe.errors import NotSupported, PolicyError, SpecError
+from steppe.envs import EnvBase
+from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_factory, make_env
-from steppe.transforms import StepCounter, TransformedEnv
 
 __all__ = [
     "IGNORED",
     "check",
     "check_others",
-    "frames_of_workers",
-    "limit_steps",
     "make",
     "makers_of",
     "one_for_each",
-    "policy_of",
-    "seeds_of",
-    "warn_of_rounding",
     "whole_number",
 ]
 
@@ -196,22 +189,6 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
     return env, True
 
 
-def limit_steps(env: EnvBase, limit: int) -> EnvBase:
-    """Return an environment that truncates episodes after ``limit`` steps; 0 and negative: no limit.
-
-    Raises:
-        SpecError: the environment counts steps already.
-    """
-    if limit <= 0:
-        return env
-    if any((key if isinstance(key, str) else key[-1]) == "step_count" for key in env.observation_keys):
-        raise SpecError(
-            "max_frames_per_traj adds a StepCounter, and the environment has a 'step_count' already: give its "
-            "StepCounter max_steps= instead."
-        )
-    return TransformedEnv(env, StepCounter(max_steps=limit))
-
-
 def whole_number(argument: str, value: Any, *, optional: bool = False) -> int:
     """Convert a whole number >= 1 of any type (``1e6``, a number of NumPy) to int.
 
@@ -233,44 +210,6 @@ def whole_number(argument: str, value: Any, *, optional: bool = False) -> int:
     return number
 
 
-def frames_of_workers(name: str, frames_per_batch: object, n: int, *, together: bool) -> list[int]:
-    """Return the frames per batch of each worker, before they are rounded up to whole steps.
-
-    Args:
-        name: the collector's class.
-        frames_per_batch: a number, or a list with one for each worker.
-        n: number of workers.
-        together: a number is that of all workers together; False: that of each.
-
-    Raises:
-        SpecError: an argument is not a number of frames.
-    """
-    if not isinstance(frames_per_batch, Sequence):
-        frames = whole_number("frames_per_batch", frames_per_batch)
-        return [-(-frames // n) if together else frames] * n
-    frames_of_each = one_for_each(name, "frames_per_batch", frames_per_batch, n, "numbers")
-    return [whole_number("frames_per_batch", number) for number in frames_of_each]
-
-
-def warn_of_rounding(name: str, frames_per_batch: object, total: int, frames: int, parts: str) -> None:
-    """Warn if a batch, or the last one, has more frames than were asked for.
-
-    Args:
-        name: the collector's class.
-        frames_per_batch: its argument.
-        total: frames to collect in all; negative for no end.
-        frames: the frames in a batch.
-        parts: how the frames are divided, for the warning.
-    """
-    if not isinstance(frames_per_batch, Sequence) and frames_per_batch not in (None, frames):
-        note = f"{name}: frames_per_batch={frames_per_batch} is rounded up to {frames}: {parts}."
-        warnings.warn(note, stacklevel=3)
-    if total > 0 and total % frames:
-        whole = -(-total // frames) * frames
-        note = f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {frames}."
-        warnings.warn(note, stacklevel=3)
-
-
 def one_for_each(name: str, argument: str, value: Any, n: int, items: str = "values") -> list[Any]:
     """Return a list with a value for each worker, from one value for all or such a list.
 
@@ -282,27 +221,3 @@ def one_for_each(name: str, argument: str, value: Any, n: int, items: str = "val
     if len(value) != n:
         raise SpecError(f"{name}: {argument} lists {len(value)} {items} for {n} {'worker' if n == 1 else 'workers'}.")
     return list(value)
-
-
-def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> list[int]:
-    """Return a seed for each worker, from a list or from the first of a chain of seeds.
-
-    Raises:
-        SpecError: the list has another length.
-    """
-    if not isinstance(seeds, Sequence):
-        chain = [int(seeds)]
-        while len(chain) < n:
-            chain.append(next_seed(chain[-1]))
-        return chain
-    return [int(seed) for seed in one_for_each(name, argument, seeds, n, "numbers")]
-
-
-def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:
-    """Return the policy, made by ``policy_factory`` if that is passed; None for random actions."""
-    if policy_factory is None:
-        return policy
-    made = policy_factory()
-    if made is None:
-        raise PolicyError("policy_factory() returned None where a policy is needed.")
-    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,7 +16,8 @@ from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.schedules import Lockstep
 from steppe.collectors.workers_backend import WorkersBackend
-from steppe.envs import EnvBase, ExplorationType
+from steppe.envs import EnvBase, ExplorationType, next_seed
+from steppe.errors import PolicyError
 from steppe.workers import InUse, exclusive
 
 __all__ = ["Collector"]
@@ -226,15 +228,16 @@ class Collector(DataCollectorBase):
         self.device, self.policy_device = device, device if policy_device is None else policy_device
         self.backend: CollectorBackend
         if makers is None:
-            acts = arguments.policy_of(policy, policy_factory)
-            self.backend = LocalBackend(self, create_env_fn, acts, settings)
+            if policy_factory is not None:
+                policy = policy_factory()
+                if policy is None:
+                    raise PolicyError("policy_factory() returned None where a policy is needed.")
+            self.backend = LocalBackend(self, create_env_fn, policy, settings)
         else:
             self.backend = (self.schedule or Lockstep)(self, makers, settings)
         try:
-            frames = self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
-            if self.backend.iterates:
-                parts = self.backend.parts_of_batch
-                arguments.warn_of_rounding(name, frames_per_batch, self.total_frames, frames, parts)
+            self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
+            self._warn_of_rounding(frames_per_batch)
             self._set_up_loop(Delivery(self, self.backend.done_groups))
             self.closed = False
             for number in (seed, seeds):
@@ -248,6 +251,22 @@ class Collector(DataCollectorBase):
             self.closed = True
             self.backend.abandon()
             raise
+
+    def _warn_of_rounding(self, frames_per_batch: object) -> None:
+        """Warn if a batch, or the last one, has more frames than were asked for."""
+        name, frames, total = type(self).__name__, self.frames_per_batch, self.total_frames
+        if not self.backend.iterates:
+            return
+        if not isinstance(frames_per_batch, Sequence) and frames_per_batch not in (None, frames):
+            parts = self.backend.parts_of_batch
+            warnings.warn(
+                f"{name}: frames_per_batch={frames_per_batch} is rounded up to {frames}: {parts}.", stacklevel=3
+            )
+        if total > 0 and total % frames:
+            whole = -(-total // frames) * frames
+            warnings.warn(
+                f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {frames}.", stacklevel=3
+            )
 
     #: How workers take turns, of the classes that always have workers.
     schedule: ClassVar[type[WorkersBackend] | None] = None
@@ -283,21 +302,6 @@ class Collector(DataCollectorBase):
             f"{type(self).__name__}({self.backend.describe()}, frames_per_batch={self.frames_per_batch}, "
             f"total_frames={self.total_frames}, frames={self._frames})"
         )
-
-    # -- batches --------------------------------------------------------------------------------------------------
-
-    def counted(self, *, random: bool) -> TensorDictBase:
-        """Collect one batch as it comes out of the environment, and count it.
-
-        Args:
-            random: take random actions; the policy is not called.
-        """
-        self.backend.check_open()
-        batch, frames = self._collect(random=random)
-        self._frames += frames
-        self._iterations += 1
-        self.backend.batch_lost = False
-        return batch
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
@@ -356,7 +360,11 @@ class Collector(DataCollectorBase):
             seed: a number, the first of a chain of seeds for the workers; or a list with a number for each worker.
         """
         n = max(self.num_workers, 1)
-        self.backend.seed_policies(arguments.seeds_of(type(self).__name__, "policy_seeds", seed, n))
+        seeds = arguments.one_for_each(type(self).__name__, "policy_seeds", seed, n, "numbers")
+        if not isinstance(seed, Sequence):
+            for worker in range(1, n):
+                seeds[worker] = next_seed(seeds[worker - 1])
+        self.backend.seed_policies(seeds)
 
     @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:

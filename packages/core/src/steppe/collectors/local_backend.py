@@ -18,9 +18,9 @@ from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.envs import EnvBase, set_exploration_type
-from steppe.errors import ClosedError
+from steppe.errors import ClosedError, SpecError
 from steppe.specs import Composite
-from steppe.transforms import transforms_for_policy
+from steppe.transforms import StepCounter, TransformedEnv, transforms_for_policy
 from steppe.workers import exclusive
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LocalBackend(CollectorBackend):
         made, is_ours = arguments.make(create_env_fn, settings["create_env_kwargs"], name)
         self._made = made if is_ours else None
         try:
-            env = self.env = _prepared(arguments.limit_steps(made, collector.max_frames_per_traj), policy, settings)
+            env = self.env = _prepared(made, policy, collector.max_frames_per_traj, settings)
             env.register_collector(collector)
             groups = self.done_groups = env.done_groups
             interruptor = settings["interruptor"]
@@ -212,8 +212,15 @@ class LocalBackend(CollectorBackend):
             self._made.close(raise_if_closed=False)
 
 
-def _prepared(env: EnvBase, policy: Any, settings: Mapping[str, Any]) -> EnvBase:
-    """Return the environment with the transforms that the policy needs, on its device."""
+def _prepared(env: EnvBase, policy: Any, limit: int, settings: Mapping[str, Any]) -> EnvBase:
+    """Return the environment with a limit of steps (0: none) and the transforms of the policy, on its device."""
+    if limit and any((key if isinstance(key, str) else key[-1]) == "step_count" for key in env.observation_keys):
+        raise SpecError(
+            "max_frames_per_traj adds a StepCounter, and the environment has a 'step_count' already: give its "
+            "StepCounter max_steps= instead."
+        )
+    if limit:
+        env = TransformedEnv(env, StepCounter(max_steps=limit))
     if settings["auto_register_policy_transforms"]:
         for transform in transforms_for_policy(policy, env):
             env = env.append_transform(transform)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tensordict import TensorDictBase
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.engine import Collector
 from steppe.collectors.local_backend import LocalBackend
-from steppe.collectors.policy_content import PolicyContent, check_attributes
+from steppe.collectors.policy_content import check_attributes
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.weights import fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
@@ -57,22 +58,16 @@ class WorkerLink(Service):
         #: The row of this worker in each block of the shared memory for batches; empty before there is any.
         self._rows: list[tuple[dict[Key, torch.Tensor], dict[Key, np.ndarray]]] = []
         self._block = 0
-        self._requests_served: Any = None
 
     def report(self) -> Report:
         """Return the first message to the caller."""
         collector, policy = self.collector, self.collector.policy
-        fields, state = fields_of(policy), None
-        if self.task.settings["policy_factory"] is not None and fields:
-            state = {name: tensor.detach() for name, tensor in PolicyContent(policy).tensors.items()}
-        size = tuple(collector.env.batch_size)
         return Report(
-            size,
+            tuple(collector.env.batch_size),
             collector.frames_per_batch,
             collector.env.env_info_spec,
             collector.env.full_done_spec,
-            fields,
-            state,
+            fields_of(policy),
             self.worker.new_modules(),
             AgentDeclarations.of(policy),
         )
@@ -87,11 +82,14 @@ class WorkerLink(Service):
         if self.task.settings["policy"] is not None:
             # A net that the policy reads from a global variable was made again in this process, with other weights.
             self.weights.read_into(self.collector.policy, -1)
+        elif worker.index == 0:
+            # Later updates may name some weights only: the others stay as ``policy_factory`` made them.
+            self.weights.fill(self.collector.policy)
 
     def take(self, message: Any, fds: list[int]) -> None:
         """Map the shared memory for batches, or for the data of requests."""
         if message[0] == "requests":
-            self._of_requests().take(message[1], fds)
+            self._lanes.take(message[1], fds)
             return
         _, spec, rows = message
         storage = Storage(spec, rows, kind="shared", fd=fds[0])
@@ -145,13 +143,12 @@ class WorkerLink(Service):
         check_attributes(self.collector.policy, names)
 
     def _requests(self, method: str, *given: Any) -> Any:
-        return getattr(self._of_requests(), method)(*given)
+        return getattr(self._lanes, method)(*given)
 
-    def _of_requests(self) -> Any:
-        """Return the object of steppe-agents that runs the caller's requests in this worker."""
-        if self._requests_served is None:
-            self._requests_served = self.collector.requests.in_worker(self)
-        return self._requests_served
+    @cached_property
+    def _lanes(self) -> Any:
+        """The object of steppe-agents that runs the caller's requests in this worker."""
+        return self.collector.requests.in_worker(self)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -165,7 +162,7 @@ class WorkerLink(Service):
     def _collected(self, random: bool) -> TensorDictBase:
         if not self.backend.batches.holds_first_step:
             self.take_weights()  # all steps of a batch are made with the weights of its first step
-        batch = self.collector.counted(random=random)
+        batch, _ = self.collector.collect(random=random)
         ids = batch.get(("collector", "traj_ids"), None)
         if ids is not None and self.n_workers > 1:
             # Each worker numbers its trajectories from 0: interleaved, the numbers of all workers differ.

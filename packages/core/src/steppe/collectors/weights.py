@@ -308,9 +308,7 @@ class Weights:
             self._load(rest, strict=strict)
         elif rest and (strict or not outside):
             raise PolicyError(f"The state has the weights {sorted(rest)}, which this collector's policy has not.")
-        with torch.no_grad():
-            for name in outside.keys() & state.keys():
-                outside[name].copy_(state[name])
+        write_into(self.policy, {name: state[name] for name in outside.keys() & state.keys()})
 
     def _load(self, state: Mapping[str, Any], *, strict: bool) -> None:
         try:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.weights import Field
@@ -56,7 +54,6 @@ class Report:
         env_info_spec: the infos that its environment takes at a reset.
         full_done_spec: the done entries of its environment.
         fields: the names, shapes and dtypes of its policy's weights.
-        weights: their values, if ``policy_factory`` made the policy; the caller has none then.
         modules: the modules of plugins that it has imported.
         declarations: the infos, state and methods of its policy.
     """
@@ -66,7 +63,6 @@ class Report:
     env_info_spec: Composite
     full_done_spec: Composite
     fields: list[Field]
-    weights: dict[str, torch.Tensor] | None
     modules: list[str]
     declarations: AgentDeclarations
 

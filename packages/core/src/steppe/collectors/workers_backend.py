@@ -85,7 +85,10 @@ class WorkersBackend(CollectorBackend):
         self._name, self.num_workers = name, n
         policy, factory = settings["policy"], settings["policy_factory"]
         wanted = _FRAMES if settings["frames_per_batch"] is None else settings["frames_per_batch"]
-        frames = arguments.frames_of_workers(name, wanted, n, together=self.frames_of_all)
+        numbers = arguments.one_for_each(name, "frames_per_batch", wanted, n, "numbers")
+        frames = [arguments.whole_number("frames_per_batch", number) for number in numbers]
+        if self.frames_of_all and not isinstance(wanted, Sequence):
+            frames = [-(-number // n) for number in frames]
         source = self._source_policy = None if policy is None else SourcePolicy(policy, name)
         self._made_by_workers = factory is not None
         if collector.update_at_each_batch and self._made_by_workers:
@@ -110,9 +113,7 @@ class WorkersBackend(CollectorBackend):
             self.pool.preload(self.reports[0].modules)
             fields = self.reports[0].fields
             self.weights = SharedWeights(fields if source is None else source.shared_fields(fields))
-            if self.reports[0].weights is not None:
-                self.weights.fill(self.reports[0].weights)
-            elif source is not None and self.weights.fields:
+            if source is not None and self.weights.fields:
                 self.weights.fill(source.weights(self.weights.fields, {}))
             control = self.pool.share(8 * PER_WORKER * n, (n, self.weights.fields), [self.weights.fd])
             self._flags = control.extra.cast("q")
