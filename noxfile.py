@@ -235,7 +235,6 @@ def light(session: nox.Session) -> None:
         "pluggy",
         "pytest",
         "pytest-timeout",
-        "rich",
     )
     install_editable(session, "steppe", "steppe-gym", "steppe-testing")
     session.run("python", "-c", "import importlib.util as u; assert u.find_spec('torch') is None, 'torch is here'")

@@ -256,7 +256,7 @@ class Weighted(torch.nn.Module):
 @pytest.mark.parametrize("where", ["step", "kill", "reset", "policy"])
 def test_what_goes_wrong_in_a_worker_is_heard_of(where: str, asked: str) -> None:
     with make(2, lambda: SerialEnv(2, lambda: Breaking(where)), broken if where == "policy" else echo) as collector:
-        pids = collector.worker_group.pool.pids
+        pids = collector.backend.pool.pids
         job = collector.execute(env_info=told([30] * 4))
         asking = {
             "get": collector.get,
@@ -289,7 +289,7 @@ def polled_for(collector: Any) -> Trajectories:
 @pytest.mark.parametrize("end", ["close", "twice", "forgotten"])
 def test_nothing_is_left_of_a_collector_that_answered_requests(end: str) -> None:
     collector = make(2, lambda: counters(2), echo)
-    pids = collector.worker_group.pool.pids
+    pids = collector.backend.pool.pids
     assert collector.execute(env_info=told([3] * 6)).result().length.tolist() == [3] * 6
     collector.execute(env_info=told([1_000_000_000] * 4))
     if end != "forgotten":

@@ -83,7 +83,7 @@ def test_a_worker_that_waits_for_a_slot_can_be_stopped() -> None:
         collector.execute(env_info=told([3, 2]))
         assert collector.get().length.tolist() == [3, 2]
         collector.execute(env_info=told([5_000]))
-        pids = collector.worker_group.pool.pids
+        pids = collector.backend.pool.pids
     assert all_gone(pids)
 
 

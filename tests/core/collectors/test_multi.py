@@ -330,9 +330,9 @@ def test_preemption_stops_workers_that_are_behind(tmp_path: Path, monkeypatch: p
     file = tmp_path / "go"
     makers = [lambda: CountingEnv(100), lambda: Waiting(str(file))]
     with MultiSyncDataCollector(makers, frames_per_batch=100, preemptive_threshold=0.5) as collector:
-        interrupt = collector.worker_group.interrupt
+        interrupt = collector.backend.interrupt
 
-        monkeypatch.setattr(collector.worker_group, "interrupt", lambda: interrupt_waiting(interrupt, file))
+        monkeypatch.setattr(collector.backend, "interrupt", lambda: interrupt_waiting(interrupt, file))
 
         batch = next(collector)
 
@@ -384,8 +384,8 @@ def test_interrupted_batches_of_text_are_put_together(
     with MultiSyncDataCollector(
         makers, frames_per_batch=20 * n, preemptive_threshold=0.5, cat_results=cat_results
     ) as collector:
-        interrupt = collector.worker_group.interrupt
-        monkeypatch.setattr(collector.worker_group, "interrupt", lambda: interrupt_waiting(interrupt, file))
+        interrupt = collector.backend.interrupt
+        monkeypatch.setattr(collector.backend, "interrupt", lambda: interrupt_waiting(interrupt, file))
         batch = next(collector)
         assert collector.stats()["frames"] == 14 * n
     if cat_results == -1:
@@ -454,7 +454,7 @@ def test_what_a_worker_raises_arrives_with_its_traceback(kind: Any, where: str) 
 def several_batches(make: Any) -> None:
     """Collect batches until a worker raises an error."""
     collector = make()
-    pids = collector.worker_group.pool.pids
+    pids = collector.backend.pool.pids
     try:
         for _ in range(5):
             next(collector)
@@ -477,7 +477,7 @@ def test_a_worker_that_is_killed_is_noticed(kind: Any) -> None:
 def test_a_worker_that_is_killed_between_batches_is_noticed() -> None:
     with MultiSyncDataCollector([counting] * 2, frames_per_batch=8) as collector:
         next(collector)
-        os.kill(collector.worker_group.pool.pids[0], signal.SIGKILL)
+        os.kill(collector.backend.pool.pids[0], signal.SIGKILL)
         with pytest.raises(WorkerError, match=r"Worker 0 .* ended unexpectedly"):
             next(collector)
 
@@ -506,7 +506,7 @@ def test_a_worker_that_hangs_exceeds_batch_timeout() -> None:
     ) as collector:
         with pytest.raises(WorkerTimeout, match="Worker 1 did not finish a batch"):
             next(collector)
-        pids = collector.worker_group.pool.pids
+        pids = collector.backend.pool.pids
     assert all_gone(pids)
 
 
@@ -521,7 +521,7 @@ def test_an_error_of_a_call_leaves_the_workers_at_work() -> None:
 def test_garbage_collection_ends_the_workers() -> None:
     collector = MultiSyncDataCollector([counting] * 2, frames_per_batch=8)
     next(collector)
-    pids = collector.worker_group.pool.pids
+    pids = collector.backend.pool.pids
     del collector
     gc.collect()
     assert all_gone(pids)

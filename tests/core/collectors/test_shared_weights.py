@@ -12,7 +12,8 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from steppe.collectors.shared_weights import SharedWeights, fields_of
+from steppe.collectors.shared_weights import SharedWeights
+from steppe.collectors.weights import fields_of
 from steppe.errors import PolicyError
 from tests.limits import CHILD
 

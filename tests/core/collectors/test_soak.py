@@ -69,7 +69,7 @@ def test_data_is_right_or_the_end_of_a_worker_is_named(kind: Any, seed: int) -> 
     array_path = FULL or seed % 2 == 0
     makers = [partial(Unsteady, chance.randrange(10**6), chance.random() < 0.3, array_path) for _ in range(workers)]
     collector = kind(makers, frames_per_batch=100, total_frames=FRAMES, batch_timeout=LIMIT)
-    pids = collector.worker_group.pool.pids
+    pids = collector.backend.pool.pids
     killer = None
     if chance.random() < 0.2:  # from outside, at whatever it does
         killer = threading.Timer(chance.random() * FRAMES / 20_000, kill, (chance.choice(pids),))

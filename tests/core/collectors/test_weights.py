@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from steppe import Collector
-from steppe.errors import NotSupported, PolicyError
+from steppe.errors import PolicyError
 from steppe_testing import CountingEnv
 
 
@@ -32,18 +32,6 @@ def test_weights_of_any_form_reach_the_policy_that_acts(form: Any, name: str) ->
         assert torch.equal(after["action"], learning(after["observation"]))
     assert not torch.equal(before, after["action"])
     assert acting.weight is not learning.weight
-
-
-def test_weights_are_taken_by_the_name_of_their_model() -> None:
-    acting, learning = nn.Linear(1, 2), nn.Linear(1, 2)
-    with make(acting) as collector:
-        collector.update_policy_weights_(weights_dict={"policy": learning})
-        assert torch.equal(acting.weight, learning.weight)
-        collector.update_policy_weights_(learning, model_id="policy", worker_ids=None)
-        for other in ({"weights_dict": {"critic": learning}}, {"model_id": "critic"}):
-            with pytest.raises(NotSupported, match=f"has one policy, 'policy', .* {min(other)}="):
-                collector.update_policy_weights_(**other)
-        assert collector.policy_version == 2
 
 
 def test_a_policy_that_learns_where_it_acts_only_counts() -> None:
@@ -79,5 +67,3 @@ def test_what_is_no_weights_is_refused() -> None:
             collector.update_policy_weights_(3)
         with pytest.raises(TypeError, match="one of"):
             collector.update_policy_weights_(nn.Linear(1, 2), weights={})
-        with pytest.raises(NotSupported, match="worker_ids="):
-            collector.update_policy_weights_(worker_ids=[0])

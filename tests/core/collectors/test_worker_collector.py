@@ -172,17 +172,6 @@ def test_workers_deliver_whole_trajectories() -> None:
             assert batch["collector", "traj_ids"][row, :length].unique().numel() == 1
 
 
-def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    with Collector(lambda: CountingEnv(3), frames_per_batch=4, total_frames=8, progress_bar=True) as collector:
-        list(collector)
-    found = capsys.readouterr()
-    assert "8/8" in found.out + found.err
-    with Collector(lambda: CountingEnv(3), frames_per_batch=4, total_frames=8) as collector:
-        list(collector)
-    found = capsys.readouterr()
-    assert found.out + found.err == ""
-
-
 def endless() -> EnvBase:
     signal.pause()
     raise AssertionError

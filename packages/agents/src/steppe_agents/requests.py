@@ -325,9 +325,9 @@ def _runner_of(collector: Collector) -> Runner:
         return LocalRunner(collector, backend)
     assert isinstance(backend, WorkersBackend)
     lanes_each = backend.env_batch_size[0] if backend.env_batch_size else 1
-    n_lanes = backend.worker_group.n * backend.env_batch_size.numel()
+    n_lanes = backend.num_workers * backend.env_batch_size.numel()
     slot_len, num_slots = _slots(type(collector).__name__, backend.slot_len, backend.num_slots, n_lanes)
-    return WorkerRunner(backend.worker_group, lanes_each, num_slots, slot_len)
+    return WorkerRunner(backend, lanes_each, num_slots, slot_len)
 
 
 def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> tuple[int, int]:

@@ -47,7 +47,7 @@ class WorkerLanes:
         """
         _, columns, n, length = message
         slots = Slots(columns, n, length, fds)
-        slots_of_worker = slots.of_worker(self._link.index, self._link.n_workers)
+        slots_of_worker = slots.of_worker(self._link.worker.index, self._link.n_workers)
         self._slot_writer = SlotWriter(slots, slots_of_worker, self._send_slots, self._pause)
 
     def reset_lanes(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
@@ -87,11 +87,11 @@ class WorkerLanes:
                     lanes.step()
                 except Stopped:
                     lanes.cancel()
-                if self._link.is_stopped:
+                if self._link.collection_stopped():
                     lanes.cancel()
                 elif lanes.is_running and time.monotonic() - reported > _REPORT_EVERY:
                     if (report := self._report(lanes)) is not None:
-                        self._link.say(report)
+                        self._link.worker.say(report)
                     reported = time.monotonic()
         return "end", self._report(lanes), len(lanes.live)
 
@@ -127,11 +127,11 @@ class WorkerLanes:
         return ("rows", lanes.take(version), 0) if lanes.has_finished else None
 
     def _send_slots(self, full: list[FullSlot]) -> None:
-        self._link.say(("slots", full, self._link.backend.policy_version))
+        self._link.worker.say(("slots", full, self._link.backend.policy_version))
 
     def _pause(self) -> bool:
         """Wait for the caller to read a slot.
 
         Returns True if the caller cancels the request, or has ended.
         """
-        return self._link.pause(_SLOT_LOOK)
+        return self._link.collection_stopped() or self._link.worker.pause(_SLOT_LOOK)

@@ -63,6 +63,8 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
 
     import_tensordict()
     import torch
+    from rich.console import Console
+    from rich.progress import Progress
 
     from .collect_report import print_report
     from .dataset import Dataset
@@ -78,10 +80,14 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         if frames != args.frames:
             print(f"{args.frames} frames are rounded up to {frames}: {steps} steps of {num_envs} environments.")
         dataset = Dataset(args.out, rows=steps)
+        progress = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
         started = time.perf_counter()
         try:
-            for batch in _batches(env, policy, steps, seed=args.seed):
-                dataset.write(batch)
+            with progress:
+                task = progress.add_task(args.id, total=frames)
+                for batch in _batches(env, policy, steps, seed=args.seed):
+                    dataset.write(batch)
+                    progress.advance(task, batch.numel())
         except KeyboardInterrupt as error:
             failure = error
         except Exception as error:
@@ -89,6 +95,8 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
                 raise
             failure = error
         seconds = time.perf_counter() - started
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
         if not dataset.frames:
             raise KeyboardInterrupt
         with _uninterrupted():
@@ -162,7 +170,6 @@ def _batches(env: EnvBase, policy: Act | None, steps: int, *, seed: int) -> Iter
         frames_per_batch=rows * num_envs,
         total_frames=rows * num_envs * batches,
         seed=seed,
-        progress_bar=sys.stderr.isatty(),
     )
     try:
         yield from collector

@@ -4,7 +4,7 @@ Collectors, agents and actors of other installed packages are found here by thei
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
 is missing, access raises :class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 
-``WorkerLink``, ``WorkerGroup``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
+``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
 collectors, as steppe-agents does.
 """
 
@@ -29,7 +29,6 @@ from steppe.collectors.request_form import RequestEngine
 from steppe.collectors.serving import WorkerLink
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.collectors.trajectories import scatter, split_trajectories
-from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import rows_ended as row_ends
 
@@ -46,7 +45,6 @@ __all__ = [
     "RequestEngine",
     "SoleUse",
     "SyncDataCollector",
-    "WorkerGroup",
     "WorkerLink",
     "WorkersBackend",
     "aSyncDataCollector",

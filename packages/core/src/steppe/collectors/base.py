@@ -1,68 +1,147 @@
-"""DataCollectorBase: the methods that every collector has."""
+"""DataCollectorBase: the loop of a collector over its batches, whichever backend collects them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tensordict import TensorDictBase
 
+from steppe.collectors.delivery import Delivery
+from steppe.collectors.request_form import RequestForm
+from steppe.errors import ClosedError, StateError, WorkerError
+from steppe.workers import SHUTDOWN_TIMEOUT, exclusive
+
 __all__ = ["DataCollectorBase"]
 
 
-class DataCollectorBase(ABC):
-    """Iterates over batches of transitions.
+class DataCollectorBase(RequestForm):
+    """Iterates over the batches of a backend, counts and delivers them, and does so in a thread if asked to.
 
     A collector is its own iterator: a second loop continues where the first one stopped. Use it as a context manager,
     or call ``shutdown`` in the end.
+
+    Attributes:
+        backend: collects the batches.
+        frames_per_batch: frames in each batch that is yielded, before ``split_trajs`` and ``postproc``.
+        total_frames: frames to collect in all; negative for no end.
+        closed: whether the collector is shut down.
+        in_use: the thread that uses the collector: a call of another one raises StateError.
     """
 
-    #: Frames in each batch that is yielded, before ``split_trajs`` and ``postproc``.
+    closed: bool = True  # until there is something to close
     frames_per_batch: int
-    #: Frames to collect in all; negative for no end.
     total_frames: int
+    init_random_frames: int
+    pre_collect_hook: Callable[[], Any] | None
+    replay_buffer: Any
 
-    @abstractmethod
+    def _set_up_loop(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._frames = self._iterations = 0
+        self._seconds = 0.0
+
+    @property
+    def policy_version(self) -> int:
+        """How often the policy was updated."""
+        return self.backend.policy_version
+
+    def collect(self, *, random: bool) -> tuple[TensorDictBase, int]:
+        """Collect one batch as it comes out of the environment, which is neither counted nor delivered.
+
+        Args:
+            random: take random actions; the policy is not called.
+
+        Returns:
+            The batch, and how many frames it has.
+        """
+        if self._requests is not None:
+            self._requests.forget()
+        return self.backend.collect(random)
+
+    @property
+    def _is_random(self) -> bool:
+        """Whether the next batch is of random actions."""
+        done = self._frames if self.replay_buffer is None else getattr(self.replay_buffer, "write_count", self._frames)
+        return bool(done < self.init_random_frames)
+
+    def drop_running_trajectories(self) -> None:
+        """Drop the parts of unfinished trajectories that are kept for whole ones: their episodes do not continue."""
+        if self._delivery.whole is not None:
+            self._delivery.whole.drop_running()
+
     def next(self) -> TensorDictBase | None:
-        """Collect one batch; None when ``total_frames`` have been collected."""
+        """Collect one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
 
-    @abstractmethod
-    def reset(self, **kwargs: Any) -> None:
-        """Begin new episodes in all rows."""
+        Raises:
+            ClosedError: after ``shutdown``.
+            WorkerError: a worker raised, or ended.
+        """
+        return next(self, None)
 
-    @abstractmethod
-    def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
-        """Seed environments and random actions; returns the seed for whatever comes next."""
+    @exclusive("next")
+    def __next__(self) -> Any:
+        try:
+            return self._next()
+        except WorkerError as error:
+            if self.closed:
+                raise ClosedError(f"This {type(self).__name__} was shut down by another thread.") from error
+            raise
 
-    @abstractmethod
-    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Take over new weights before the next batch."""
+    def _next(self) -> Any:
+        while True:
+            self.backend.check_open()
+            if not self.backend.iterates:
+                raise TypeError(f"{type(self).__name__} needs frames_per_batch= to be iterated over.")
+            held = self._delivery.waiting()
+            if held is not None:
+                return held
+            if self._delivery.batch is None:
+                if 0 <= self.total_frames <= self._frames:
+                    raise StopIteration
+                self._take_batch()
+            try:
+                there = self._delivery.deliver()
+            except Exception:
+                self._delivery.batch, self.backend.batch_lost = None, True
+                raise
+            if there:
+                try:
+                    return self._delivery.hand_over()
+                except BaseException:
+                    # Ctrl-C has come before the caller got the batch: the next one must not continue its episodes.
+                    if self.replay_buffer is None and self._delivery.batch is None:
+                        self.backend.batch_lost = True
+                    raise
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Return what ``load_state_dict`` needs to continue in another process."""
+    def _take_batch(self) -> None:
+        """Collect a batch, count it, and give it to the delivery."""
+        if self.backend.batch_lost:
+            self.backend.begin_anew()
+            self.drop_running_trajectories()
+            self.backend.batch_lost = False
+        if self.pre_collect_hook is not None:
+            self.pre_collect_hook()
+        start = time.perf_counter()
+        batch, frames = self.collect(random=self._is_random)
+        begun, seconds = self._delivery.begun(batch), self._seconds + time.perf_counter() - start
+        # In one statement, so that Ctrl-C comes before all of it or after.
+        (self._delivery.batch, self._frames, self._iterations, self._seconds, self.backend.batch_lost) = (
+            *(begun, self._frames + frames, self._iterations + 1, seconds),
+            False,
+        )
 
-    @abstractmethod
-    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
-        """Restore what ``state_dict`` returned."""
-
-    @abstractmethod
-    def shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """Release everything. Calling it again does nothing."""
-
-    def close(self) -> None:
-        """The same as ``shutdown``."""
-        self.shutdown()
-
-    def __iter__(self) -> Iterator[TensorDictBase]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self) -> TensorDictBase:
-        batch = self.next()
-        if batch is None:
-            raise StopIteration
-        return batch
+    def iterator(self) -> Iterator[Any]:
+        """Return the collector itself, as an iterator."""
+        return self
 
     def __len__(self) -> int:
         if self.total_frames < 0:
@@ -72,6 +151,95 @@ class DataCollectorBase(ABC):
     def __bool__(self) -> bool:
         # bool() would otherwise call __len__, which raises without an end and is 0 after it.
         return True
+
+    def stats(self) -> dict[str, float]:
+        """Counts since the beginning: ``frames``, ``iterations``, ``seconds`` of collecting, or of waiting for workers,
+        and ``frames_per_second``.
+        """
+        return {
+            "frames": self._frames,
+            "iterations": self._iterations,
+            "seconds": self._seconds,
+            "frames_per_second": self._frames / self._seconds if self._seconds else 0.0,
+        }
+
+    # -- in a thread ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Collect into the replay buffer in a thread, while the caller goes on, until ``async_shutdown``.
+
+        Raises:
+            StateError: there is no replay buffer.
+        """
+        if self.replay_buffer is None:
+            raise StateError(f"{type(self).__name__}.start() needs a replay buffer: give replay_buffer=.")
+        if not self.is_running():
+            self._stop.clear()
+            # A daemon thread does not keep a program alive that forgets to stop it.
+            self._thread = threading.Thread(target=self._run, name="steppe-collector", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for _ in self:
+                if self._stop.is_set():
+                    return
+        except BaseException as error:  # raised where the thread is ended
+            self._error = error
+
+    def is_running(self) -> bool:
+        """Whether a thread that ``start`` began is collecting."""
+        return self._thread is not None and self._thread.is_alive()
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
+        """The same as ``shutdown``, by the name that TorchRL has for the end of what ``start`` began."""
+        self.shutdown(timeout, close_env)
+
+    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+        """End the thread that ``start`` began, after its batch, then the environment or the workers.
+
+        Calling it again does nothing. If another thread waits for a batch of workers, it gets a ClosedError, after
+        ``timeout`` at the latest.
+
+        Args:
+            timeout: seconds to wait for the thread, and for the workers to end by themselves.
+            close_env: False leaves an environment of this process open, for its owner.
+            raise_on_error: False passes over what the thread or closing the environment raises.
+
+        Raises:
+            StateError: another thread uses the environment of this process and does not come back within ``timeout``,
+                or 5 s.
+        """
+        if self.closed:
+            return
+        backend, wait = self.backend, SHUTDOWN_TIMEOUT if timeout is None else timeout
+        try:
+            try:
+                self._end_thread(timeout)
+            finally:
+                self.closed = True
+                with self.in_use.alone("shutdown", wait, force=backend.kill) as alone:
+                    if not alone and backend.kill is None:
+                        self.closed = False
+                        self.in_use.check("shutdown")
+                    backend.shutdown(wait, close_env)
+        except Exception:
+            if raise_on_error:
+                raise
+
+    def _end_thread(self, timeout: float | None) -> None:
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join(timeout)
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+
+    def close(self) -> None:
+        """The same as ``shutdown``."""
+        self.shutdown()
 
     def __enter__(self) -> Any:
         return self

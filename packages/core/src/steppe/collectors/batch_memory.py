@@ -39,7 +39,7 @@ class BatchMemory:
     Args:
         spec: the spec of a batch of one worker.
         n: the number of workers.
-        one_block: every batch overwrites the one before, which the caller therefore does not keep.
+        one_block: a batch of all workers overwrites the one before, which the caller therefore does not keep.
 
     Attributes:
         storage: the memory ``[blocks, n]``.
@@ -47,42 +47,51 @@ class BatchMemory:
 
     def __init__(self, spec: Composite, n: int, *, one_block: bool) -> None:
         is_large = Layout.of(spec, (n,)).nbytes >= LARGE
+        self._one_block = one_block
         self.storage = Storage(spec, (_BLOCKS if is_large and not one_block else 1, n), kind="shared")
+        #: The block in which each worker writes its batch.
+        self._blocks = [0] * n
         #: Block and worker of each batch that the caller keeps.
         self._kept: set[tuple[int, int]] = set()
 
-    def free_block(self, workers: Iterable[int], *, but: int | None = None) -> int | None:
-        """Return the first block where the caller keeps no batch of these workers, or None.
-
-        Args:
-            workers: their numbers.
-            but: a block that is in use.
-        """
+    def _free(self, workers: Iterable[int], *, but: int | None = None) -> int | None:
+        """Return the first block but one where the caller keeps no batch of these workers, or None."""
         numbers = list(workers)
         for block in range(self.storage.rows[0]):
             if block != but and self._kept.isdisjoint((block, worker) for worker in numbers):
                 return block
         return None
 
-    def batch(self, block: int, worker: int | None) -> TensorDict:
-        """Return a batch as views that later batches overwrite.
+    def next_block(self, worker: int) -> int:
+        """Return the block for the next batch of a worker."""
+        block = self._free([worker])
+        assert block is not None  # a batch that is kept leaves another block free
+        self._blocks[worker] = block
+        return block
 
-        Args:
-            block: the block in which it is.
-            worker: whose batch; None for the batches of all workers, ``[n, ...]``.
-        """
-        at = block if worker is None else (block, worker)
-        batch: TensorDict = self.storage.td[at]
+    def batch(self, worker: int) -> TensorDict:
+        """Return the batch of a worker as views that its later batches overwrite."""
+        batch: TensorDict = self.storage.td[self._blocks[worker], worker]
         return batch
 
-    def kept_batch(self, block: int, worker: int | None) -> TensorDict:
-        """Return a batch that the caller may keep; see :meth:`batch` for the arguments."""
-        workers = range(self.storage.rows[1]) if worker is None else (worker,)
-        if self.free_block(workers, but=block) is None:
-            copy = large_clone(self.batch(block, worker))
-            assert isinstance(copy, TensorDict)
-            return copy
-        batch, memory = self.storage.new_views((block,) if worker is None else (block, worker))
+    def kept_batch(self, worker: int | None) -> TensorDict | None:
+        """Return a batch that the caller may keep.
+
+        Args:
+            worker: whose batch; None for those of all workers, ``[n, ...]``.
+
+        Returns:
+            The batch; None if those of all workers are in several blocks.
+        """
+        workers = range(len(self._blocks)) if worker is None else (worker,)
+        block, *others = {self._blocks[each] for each in workers}
+        if others:
+            return None
+        at = (block,) if worker is None else (block, worker)
+        if self._free(workers, but=block) is None:
+            batch: TensorDict = self.storage.td[at]
+            return batch if self._one_block and worker is None else large_clone(batch)
+        batch, memory = self.storage.new_views(at)
         kept = {(block, number) for number in workers}
         weakref.finalize(memory, _dropped, self._kept, kept, _forks[0]).atexit = False
         self._kept |= kept

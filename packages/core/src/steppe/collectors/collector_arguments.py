@@ -2,81 +2,153 @@
 
 from __future__ import annotations
 
-import operator
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
 
 from steppe.arguments import ignored_argument, unknown_argument
-from steppe.envs import EnvBase, next_seed
-from steppe.errors import NotSupported, PolicyError, SpecError
-from steppe.registry import make_env
-from steppe.transforms import StepCounter, TransformedEnv
+from steppe.envs import EnvBase
+from steppe.errors import NotSupported, SpecError
+from steppe.registry import env_factory, make_env
 
 __all__ = [
     "IGNORED",
-    "check_output",
-    "frames_of_workers",
-    "limit_steps",
+    "check",
+    "check_others",
     "make",
+    "makers_of",
     "one_for_each",
-    "policy_of",
-    "seeds_of",
-    "take_others",
-    "warn_of_rounding",
-    "weights_given",
-    "whole_frames",
     "whole_number",
-    "whole_total",
 ]
 
-#: Arguments of TorchRL that have no effect here: the default value, and what the collector does in any case.
-IGNORED: dict[str, tuple[object, str]] = {
-    "use_buffers": (None, "data of fixed shape is written into one storage, other data is stacked"),
-    "no_cuda_sync": (False, "data is moved between devices in order, with what has to be waited for"),
-    "cudagraph_policy": (None, "the policy is called as it is given"),
-    "worker_idx": (None, "this collector collects in the caller's process"),
+#: Arguments of TorchRL that have no effect here, and what the collector does in any case.
+IGNORED = {
+    "use_buffers": "data of fixed shape is written into one storage, other data is stacked",
+    "no_cuda_sync": "data is moved between devices in order, with what has to be waited for",
+    "cudagraph_policy": "the policy is called as it is given",
+    "worker_idx": "this collector collects in the caller's process",
+    "num_threads": "the caller's process keeps the number that it has",
 }
 
+_ONE_PROCESS = "collect in this process, with ParallelEnv to use several"
 #: Arguments of TorchRL that are not supported: the values that can be passed all the same, and the alternative.
 _NOT_SUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(
         ("weight_updater", "weight_sync_schemes", "weight_recv_schemes"), ((None,), "call update_policy_weights_")
     ),
     "extend_buffer": ((True,), "postproc=, or a replay buffer whose extend does it"),
-    "backend": ((None, "direct"), "collect in this process, with ParallelEnv to use several"),
-    "num_collectors": ((None, 1), "collect in this process, with ParallelEnv to use several"),
-    "sync": ((None,), "collect in this process, with ParallelEnv to use several"),
-    "backend_options": ((None, {}), "collect in this process, with ParallelEnv to use several"),
+    "backend": ((None, "direct"), _ONE_PROCESS),
+    "num_collectors": ((None, 1), _ONE_PROCESS),
+    "sync": ((None,), _ONE_PROCESS),
+    "backend_options": ((None, {}), _ONE_PROCESS),
 }
 
+#: Arguments that only workers use.
+_OF_WORKERS = (
+    *("slot_len", "num_slots", "start_method", "batch_timeout", "preemptive_threshold", "start_timeout"),
+    *("num_sub_threads", "update_at_each_batch", "devices"),
+)
 
-def take_others(name: str, others: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Accept the arguments of TorchRL's collectors that have no effect here, each with a warning.
+
+def check_others(name: str, others: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Warn of arguments of TorchRL's collectors that have no effect here, and refuse all other unknown ones.
 
     Args:
         name: the collector's class.
         others: arguments by name that are not in the signature of the collector.
         known: names of the arguments in the signature, suggested for a misspelt one.
 
-    Returns:
-        The values of all arguments in ``IGNORED``.
-
     Raises:
         NotSupported: an argument requests something that is not supported.
         TypeError: there is no such argument.
     """
     for argument, value in others.items():
-        if argument not in _NOT_SUPPORTED and argument not in IGNORED:
+        if argument in IGNORED:
+            ignored_argument(name, argument, IGNORED[argument])
+            continue
+        if argument not in _NOT_SUPPORTED:
             raise unknown_argument(name, argument, [*known, *IGNORED, *_NOT_SUPPORTED])
-        accepted, instead = _NOT_SUPPORTED.get(argument, ((value,), ""))
+        accepted, instead = _NOT_SUPPORTED[argument]
         if value not in accepted:
             raise NotSupported(f"{name} does not take {argument}={value!r} yet. Instead: {instead}.")
-    values = {argument: default for argument, (default, _) in IGNORED.items()}
-    for argument in values.keys() & others.keys():
-        ignored_argument(name, argument, IGNORED[argument][1])
-        values[argument] = others[argument]
-    return values
+
+
+def check(
+    name: str, settings: Mapping[str, Any], defaults: Mapping[str, Any], *, has_workers: bool, joins_batches: bool
+) -> None:
+    """Refuse arguments that contradict each other, or that are of no use to the backend.
+
+    Args:
+        name: the collector's class.
+        settings: all arguments of its constructor, defaults included.
+        defaults: the defaults.
+        has_workers: whether worker processes collect.
+        joins_batches: whether the class joins the batches of workers as ``cat_results`` says.
+
+    Raises:
+        TypeError: two arguments contradict each other, or one has no use.
+        SpecError: an argument has a value that is not allowed.
+        NotSupported: rows whose episode has ended are to be left alone.
+    """
+    whole, split, traj_format = settings["trajs_per_batch"], settings["split_trajs"], settings["traj_format"]
+    if traj_format not in (None, "padded", "cat"):
+        raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
+    if whole is not None:
+        whole_number(f"{name}: trajs_per_batch", whole)
+    cat_results, threshold = settings["cat_results"], settings["preemptive_threshold"]
+    if joins_batches and cat_results not in (None, "stack", 0, -1):
+        raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {cat_results!r}.")
+    if threshold is not None and not 0.0 <= threshold <= 1.0:
+        raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
+    if not settings["reset_when_done"]:
+        raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
+    given = {argument for argument, value in settings.items() if value is not None}
+    no_ids = not settings["track_traj_ids"]
+    contradictions = {
+        "split_trajs=True needs the ids that track_traj_ids=False leaves out": split and no_ids,
+        "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": whole and no_ids,
+        "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": whole and split,
+        "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not whole,
+        "replay_buffer= keeps what return_same_td=True writes over": "replay_buffer" in given
+        and settings["return_same_td"],
+        "give seed= or seeds=, not both": {"seed", "seeds"} <= given,
+        "give a policy or a policy_factory, not both": {"policy", "policy_factory"} <= given,
+        "interruptor= is for a collector in the caller's process; see preemptive_threshold=": has_workers
+        and "interruptor" in given,
+        "cat_results= is for MultiSyncDataCollector; here batches are [lanes, T]": not joins_batches
+        and "cat_results" in given,
+    }
+    for argument in _OF_WORKERS:
+        is_set = settings[argument] != defaults[argument]
+        contradictions[f"{argument}= is for workers: say num_workers= too"] = is_set and not has_workers
+    for text, applies in contradictions.items():
+        if applies:
+            raise TypeError(f"{name}: {text}.")
+
+
+def makers_of(name: str, create_env_fn: Any, num_workers: int | None, *, always: bool) -> list[Any] | None:
+    """Return what makes the environment of each worker; None for an environment in the caller's process.
+
+    Args:
+        name: the collector's class.
+        create_env_fn, num_workers: its arguments.
+        always: whether the class always has workers.
+
+    Raises:
+        SpecError: the number of workers is unclear.
+    """
+    if not always and not num_workers:
+        return None
+    if isinstance(create_env_fn, (list, tuple)):
+        makers = list(create_env_fn)
+        if num_workers and num_workers != len(makers):
+            raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
+        if not makers:
+            raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
+    elif not num_workers:
+        raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
+    else:
+        makers = [create_env_fn] * whole_number(f"{name}: num_workers", num_workers)
+    return [env_factory(maker) if isinstance(maker, str) else maker for maker in makers]
 
 
 def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[EnvBase, bool]:
@@ -117,125 +189,25 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
     return env, True
 
 
-def limit_steps(env: EnvBase, max_frames: object) -> EnvBase:
-    """Return an environment that truncates episodes after ``max_frames`` steps; None, 0 and negative: no limit.
+def whole_number(argument: str, value: Any, *, optional: bool = False) -> int:
+    """Convert a whole number >= 1 of any type (``1e6``, a number of NumPy) to int.
+
+    Args:
+        argument: its name, for errors.
+        value: the number.
+        optional: smaller numbers are allowed too, and None, which becomes -1.
 
     Raises:
-        SpecError: it is not a whole number, or the environment counts steps already.
+        SpecError: it is something else.
     """
-    limit = 0 if max_frames is None else whole_number(max_frames)
-    if limit is None:
-        raise SpecError(f"max_frames_per_traj is a whole number of steps, found {max_frames!r}.")
-    if limit <= 0:
-        return env
-    if any((key if isinstance(key, str) else key[-1]) == "step_count" for key in env.observation_keys):
-        raise SpecError(
-            "max_frames_per_traj adds a StepCounter, and the environment has a 'step_count' already: give its "
-            "StepCounter max_steps= instead."
-        )
-    return TransformedEnv(env, StepCounter(max_steps=limit))
-
-
-def whole_number(value: Any) -> int | None:
-    """Convert a whole number of any type (``1e6``, a number of NumPy) to int; None if it is not one."""
+    number = -1 if optional and value is None else None
     if isinstance(value, float) and value.is_integer():
-        return int(value)
-    try:
-        return None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return None
-
-
-def whole_frames(frames_per_batch: object) -> int:
-    """Return a number of frames in a batch.
-
-    Raises:
-        SpecError: it is not a whole number >= 1.
-    """
-    frames = whole_number(frames_per_batch)
-    if frames is None or frames < 1:
-        raise SpecError(f"frames_per_batch is a whole number >= 1, found {frames_per_batch!r}.")
-    return frames
-
-
-def whole_total(total_frames: object) -> int:
-    """Return the total number of frames, negative for no end.
-
-    Raises:
-        SpecError: it is not a whole number.
-    """
-    total = -1 if total_frames is None else whole_number(total_frames)
-    if total is None:
-        raise SpecError(f"total_frames is a whole number, or negative for no end, found {total_frames!r}.")
-    return total
-
-
-def frames_of_workers(name: str, frames_per_batch: object, n: int, *, together: bool) -> list[int]:
-    """Return the frames per batch of each worker, before they are rounded up to whole steps.
-
-    Args:
-        name: the collector's class.
-        frames_per_batch: a number, or a list with one for each worker.
-        n: number of workers.
-        together: a number is that of all workers together; False: that of each.
-
-    Raises:
-        SpecError: an argument is not a number of frames.
-    """
-    if not isinstance(frames_per_batch, Sequence):
-        frames = whole_frames(frames_per_batch)
-        return [-(-frames // n) if together else frames] * n
-    return [whole_frames(number) for number in one_for_each(name, "frames_per_batch", frames_per_batch, n, "numbers")]
-
-
-def warn_of_rounding(name: str, frames_per_batch: object, total: int, frames: int, parts: str) -> None:
-    """Warn if a batch, or the last one, has more frames than were asked for.
-
-    Args:
-        name: the collector's class.
-        frames_per_batch: its argument.
-        total: frames to collect in all; negative for no end.
-        frames: the frames in a batch.
-        parts: how the frames are divided, for the warning.
-    """
-    requested = whole_number(frames_per_batch)
-    if requested is not None and requested != frames:
-        note = f"{name}: frames_per_batch={requested} is rounded up to {frames}: {parts}."
-        warnings.warn(note, stacklevel=3)
-    if total > 0 and total % frames:
-        whole = -(-total // frames) * frames
-        note = f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {frames}."
-        warnings.warn(note, stacklevel=3)
-
-
-def check_output(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse settings for the delivery of batches that contradict each other.
-
-    Args:
-        name: of the collector, for errors.
-        settings: all arguments of its constructor, defaults included.
-
-    Raises:
-        TypeError: two arguments contradict each other.
-        SpecError: an argument has a value that is not allowed.
-    """
-    whole, split, traj_format = settings["trajs_per_batch"], settings["split_trajs"], settings["traj_format"]
-    if traj_format not in (None, "padded", "cat"):
-        raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
-    if whole is not None and (whole_number(whole) or 0) < 1:
-        raise SpecError(f"{name}: trajs_per_batch is a whole number >= 1, found {whole!r}.")
-    no_ids = not settings["track_traj_ids"]
-    contradictions = {
-        "split_trajs=True needs the ids that track_traj_ids=False leaves out": split and no_ids,
-        "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": whole and no_ids,
-        "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": whole and split,
-        "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not whole,
-        "replay_buffer= keeps what return_same_td=True writes over": settings["replay_buffer"] is not None
-        and settings["return_same_td"],
-    }
-    for text, applies in contradictions.items():
-        if applies:
-            raise TypeError(f"{name}: {text}.")
+        number = int(value)
+    elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        number = value.__index__()
+    if number is None or (number < 1 and not optional):
+        raise SpecError(f"{argument} is a whole number{', or None' if optional else ' >= 1'}, found {value!r}.")
+    return number
 
 
 def one_for_each(name: str, argument: str, value: Any, n: int, items: str = "values") -> list[Any]:
@@ -249,60 +221,3 @@ def one_for_each(name: str, argument: str, value: Any, n: int, items: str = "val
     if len(value) != n:
         raise SpecError(f"{name}: {argument} lists {len(value)} {items} for {n} {'worker' if n == 1 else 'workers'}.")
     return list(value)
-
-
-def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> list[int]:
-    """Return a seed for each worker, from a list or from the first of a chain of seeds.
-
-    Raises:
-        SpecError: the list has another length.
-    """
-    if not isinstance(seeds, Sequence):
-        chain = [int(seeds)]
-        while len(chain) < n:
-            chain.append(next_seed(chain[-1]))
-        return chain
-    return [int(seed) for seed in one_for_each(name, argument, seeds, n, "numbers")]
-
-
-def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:
-    """Return the policy, made by ``policy_factory`` if that is passed; None for random actions."""
-    if policy_factory is None:
-        return policy
-    made = policy_factory()
-    if made is None:
-        raise PolicyError("policy_factory() returned None where a policy is needed.")
-    return made
-
-
-def weights_given(name: str, first: Any, named: Mapping[str, Any]) -> Any:
-    """Return the weights passed to ``update_policy_weights_`` under any of their names; None for none.
-
-    Args:
-        name: the method, for errors.
-        first: its positional argument.
-        named: its keyword arguments.
-
-    Raises:
-        TypeError: several arguments have weights.
-        NotSupported: weights for another model than the policy, or for some of the workers only.
-    """
-    passed = {key: value for key, value in named.items() if value is not None}
-    if passed.get("model_id") == "policy":
-        del passed["model_id"]
-    if set(passed.get("weights_dict", ())) == {"policy"}:
-        passed["weights_dict"] = passed["weights_dict"]["policy"]
-        unsupported = ["worker_ids", "model_id"]
-    else:
-        unsupported = ["worker_ids", "model_id", "weights_dict"]
-    for argument in unsupported:
-        if argument in passed:
-            raise NotSupported(
-                f"{name} has one policy, 'policy', which acts everywhere: {argument}={passed[argument]!r} has no use."
-            )
-    weights = [value for value in (first, *passed.values()) if value is not None]
-    if len(weights) > 1:
-        raise TypeError(
-            f"{name} takes one of policy_or_weights, weights, policy and weights_dict, found {len(weights)}."
-        )
-    return weights[0] if weights else None

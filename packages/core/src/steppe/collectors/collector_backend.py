@@ -10,13 +10,11 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.agent_hook import AgentDeclarations
-from steppe.collectors.worker_group import WorkerGroup
 from steppe.envs import DoneGroup
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
-    from steppe.collectors.local_backend import LocalBackend
 
 __all__ = ["CollectorBackend"]
 
@@ -33,7 +31,7 @@ class CollectorBackend(ABC):
         parts_of_batch: what these are made of, for the warning that their number was rounded up.
         iterates: whether the collector may be iterated over without ``frames_per_batch=``.
         done_groups: the levels of the data that have done entries, the root first.
-        worker_group: the workers; None in this process.
+        num_workers: how many worker processes collect; 0 if this process does.
         batch_lost: whether the environments may have gone on without the caller having their data. Trajectories end
             there, so that none has a gap.
     """
@@ -43,23 +41,11 @@ class CollectorBackend(ABC):
     parts_of_batch: str
     iterates: bool = False
     done_groups: list[DoneGroup]
-    worker_group: WorkerGroup | None = None
+    num_workers: int = 0
     batch_lost: bool = False
 
     def __init__(self, collector: Collector) -> None:
         self._collector, self.in_use = collector, collector.in_use
-
-    def local(self, name: str) -> LocalBackend:
-        """Return the backend if the environment and the policy are in this process.
-
-        Args:
-            name: the attribute of the collector that needs one of them, for errors.
-
-        Raises:
-            AttributeError: they are in worker processes.
-        """
-        collector = type(self._collector).__name__
-        raise AttributeError(f"{collector}.{name}: the environments and policies are in its workers.")
 
     @property
     @abstractmethod
@@ -104,12 +90,13 @@ class CollectorBackend(ABC):
         """
 
     @abstractmethod
-    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
-        """Seed environments, random actions and torch; returns the seed for whatever comes next."""
+    def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool) -> int | None:
+        """Seed environments, random actions and torch; returns the seed for whatever comes next.
 
-    @abstractmethod
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        """Seed each worker, or this process, with a number of the argument ``seeds=`` of the collector."""
+        Args:
+            seed: the first seed; or a list with a seed for each worker, or for this process.
+            static_seed: see ``Collector.set_seed``.
+        """
 
     @abstractmethod
     def seed_policies(self, seeds: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -9,31 +10,23 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors import collector_arguments as arguments
-from steppe.collectors.batch_loop import BatchLoop
+from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.schedules import Lockstep
-from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
-from steppe.envs import EnvBase, ExplorationType
-from steppe.errors import NotSupported, SpecError
-from steppe.registry import env_factory
-from steppe.workers import SHUTDOWN_TIMEOUT, InUse, exclusive
+from steppe.envs import EnvBase, ExplorationType, next_seed
+from steppe.errors import PolicyError
+from steppe.workers import InUse, exclusive
 
 __all__ = ["Collector"]
 
 #: Seconds that workers may take to start: longer than compiling an environment takes.
 START_TIMEOUT = 600.0
 
-#: Arguments that only workers use.
-_OF_WORKERS = (
-    *("slot_len", "num_slots", "start_method", "batch_timeout", "num_threads", "preemptive_threshold"),
-    *("start_timeout", "num_sub_threads", "update_at_each_batch", "devices"),
-)
 
-
-class Collector(BatchLoop):
+class Collector(DataCollectorBase):
     """Runs a policy in environments, and yields batches of transitions.
 
     Each batch continues where the one before stopped: episodes may span several batches, and rows whose episode has
@@ -66,7 +59,7 @@ class Collector(BatchLoop):
             (``execute``) need none.
         total_frames: frames to collect in all; rounded up to whole batches, with a warning. None or negative: no end.
         seed: the argument of ``set_seed``.
-        seeds: a list with a seed for each worker; or another name of ``seed``.
+        seeds: another name of ``seed``.
         policy_seeds: seeds only the random numbers of the policy: those of torch, after ``seed`` was set, and those of
             ``policy.seed(number)`` if the policy has that method. A number, or a list with one for each worker.
         num_workers: number of worker processes; 0: collect in this process.
@@ -102,7 +95,6 @@ class Collector(BatchLoop):
             :func:`~steppe.transforms.transforms_for_policy`.
         interruptor: an object whose method ``collection_stopped()`` is called between steps. True ends the batch, after
             at least one step. Missing frames are zeros, with ``traj_ids`` -1 and False in ``("collector", "mask")``.
-        progress_bar: show a live line with frames and frames per second.
         max_steps: requests: truncate a row after this many steps.
         auto_reset: requests: a slice continues with a new episode when one ends, instead of leaving the lane.
         compact: requests: call the policy only with the rows that run. False: call it with all lanes, for policies in
@@ -115,7 +107,6 @@ class Collector(BatchLoop):
             time this may include compilation and downloads.
         start_method: workers: how processes are started, see :class:`~steppe.ParallelEnv`.
         batch_timeout: workers: seconds that a batch may take; None: no limit.
-        num_threads: workers: ignored with a warning; the caller's process keeps its number of threads.
         num_sub_threads: workers: number of threads of torch in each.
         update_at_each_batch: workers: update the weights with every batch, without a call of
             ``update_policy_weights_``. This counts the policy version up before :class:`MultiSyncDataCollector` begins
@@ -151,7 +142,7 @@ class Collector(BatchLoop):
         *,
         frames_per_batch: int | Sequence[int] | None = None,
         total_frames: int | None = -1,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         seeds: int | Sequence[int] | None = None,
         policy_seeds: int | Sequence[int] | None = None,
         num_workers: int | None = 0,
@@ -181,7 +172,6 @@ class Collector(BatchLoop):
         compile_policy: bool | dict[str, Any] | None = None,
         auto_register_policy_transforms: bool | None = None,
         interruptor: Any = None,
-        progress_bar: bool = False,
         max_steps: int | None = None,
         auto_reset: bool = False,
         compact: bool = True,
@@ -190,7 +180,6 @@ class Collector(BatchLoop):
         start_timeout: float | None = START_TIMEOUT,
         start_method: str | None = None,
         batch_timeout: float | None = None,
-        num_threads: int | None = None,
         num_sub_threads: int = 1,
         update_at_each_batch: bool = False,
         preemptive_threshold: float | None = None,
@@ -202,29 +191,24 @@ class Collector(BatchLoop):
         **others: Any,
     ) -> None:
         settings, name = dict(locals()), type(self).__name__
-        vars(self).update(arguments.take_others(name, others, _defaults()))
-        makers = self._makers(create_env_fn, num_workers)
-        _check_backend(name, settings, self.schedule, makers)
+        defaults = Collector.__init__.__kwdefaults__ or {}
+        arguments.check_others(name, others, defaults)
+        makers = arguments.makers_of(name, create_env_fn, num_workers, always=self.schedule is not None)
+        joins_batches = self.schedule is Lockstep
+        arguments.check(name, settings, defaults, has_workers=makers is not None, joins_batches=joins_batches)
         self.cat_results = "stack" if cat_results is None else cat_results
         settings["device"] = device = devices if device is None else device
         default = None if makers is not None or device is None else device
         stored = storing_device if storing_device is not None else default
         self.storing_device = None if stored is None else torch.device(stored)
-        arguments.check_output(name, settings)
-        if seed is not None and seeds is not None:
-            raise TypeError(f"{name}: give seed= or seeds=, not both.")
-        if not isinstance(seeds, Sequence):
-            seed, seeds = seed if seeds is None else int(seeds), None
-        if policy is not None and policy_factory is not None:
-            raise TypeError("Give a policy or a policy_factory, not both.")
         self.in_use = InUse(name)
         self.interruptor = interruptor
         self.exploration_type = exploration_type or ExplorationType.RANDOM
-        self.total_frames = arguments.whole_total(total_frames)
-        acts_at_random = policy is None and policy_factory is None
-        random_frames = 0 if acts_at_random else arguments.whole_number(init_random_frames or 0) or 0
-        self.init_random_frames = max(random_frames, 0)
-        self.max_frames_per_traj = max(arguments.whole_number(max_frames_per_traj or 0) or 0, 0)
+        self.total_frames = arguments.whole_number("total_frames", total_frames, optional=True)
+        random_frames = arguments.whole_number("init_random_frames", init_random_frames, optional=True)
+        self.init_random_frames = 0 if policy is None and policy_factory is None else max(random_frames, 0)
+        max_frames = arguments.whole_number("max_frames_per_traj", max_frames_per_traj, optional=True)
+        self.max_frames_per_traj = max(max_frames, 0)
         self.reset_when_done, self.set_truncated = True, set_truncated
         self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
         self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
@@ -245,51 +229,48 @@ class Collector(BatchLoop):
         self.device, self.policy_device = device, device if policy_device is None else policy_device
         self.backend: CollectorBackend
         if makers is None:
-            acts = arguments.policy_of(policy, policy_factory)
-            self.backend = LocalBackend(self, create_env_fn, acts, settings)
+            if policy_factory is not None:
+                policy = policy_factory()
+                if policy is None:
+                    raise PolicyError("policy_factory() returned None where a policy is needed.")
+            self.backend = LocalBackend(self, create_env_fn, policy, settings)
         else:
             self.backend = (self.schedule or Lockstep)(self, makers, settings)
         try:
-            frames = self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
-            if self.backend.iterates:
-                parts = self.backend.parts_of_batch
-                arguments.warn_of_rounding(name, frames_per_batch, self.total_frames, frames, parts)
-            self._set_up_loop(Delivery(self, self.backend.done_groups), progress_bar=progress_bar)
+            self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
+            self._warn_of_rounding(frames_per_batch)
+            self._set_up_loop(Delivery(self, self.backend.done_groups))
             self.closed = False
-            if seeds is not None:
-                self.backend.set_seeds(self._one_each("seeds", seeds))
-            elif seed is not None:
-                self.set_seed(seed)
+            for number in (seed, seeds):
+                if number is not None:
+                    self.set_seed(number)
             if policy_seeds is not None:
-                self.backend.seed_policies(self._one_each("policy_seeds", policy_seeds))
+                self.seed_policy(policy_seeds)
             if slot_len is not None or num_slots is not None:
-                self._make_requests()  # validates both arguments
+                _ = self.requests  # validates both arguments
         except BaseException:
             self.closed = True
             self.backend.abandon()
             raise
 
+    def _warn_of_rounding(self, frames_per_batch: object) -> None:
+        """Warn if a batch, or the last one, has more frames than were asked for."""
+        name, frames, total = type(self).__name__, self.frames_per_batch, self.total_frames
+        if not self.backend.iterates:
+            return
+        if not isinstance(frames_per_batch, Sequence) and frames_per_batch not in (None, frames):
+            parts = self.backend.parts_of_batch
+            warnings.warn(
+                f"{name}: frames_per_batch={frames_per_batch} is rounded up to {frames}: {parts}.", stacklevel=3
+            )
+        if total > 0 and total % frames:
+            whole = -(-total // frames) * frames
+            warnings.warn(
+                f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {frames}.", stacklevel=3
+            )
+
     #: How workers take turns, of the classes that always have workers.
     schedule: ClassVar[type[WorkersBackend] | None] = None
-
-    def _makers(self, create_env_fn: Any, num_workers: int | None) -> list[Any] | None:
-        """Return what makes the environment of each worker; None for an environment in this process."""
-        name = type(self).__name__
-        if self.schedule is None and not num_workers:
-            return None
-        if isinstance(create_env_fn, (list, tuple)):
-            makers = list(create_env_fn)
-            if num_workers and num_workers != len(makers):
-                raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
-            if not makers:
-                raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
-        elif not num_workers:
-            raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
-        elif (number := arguments.whole_number(num_workers)) is None or number < 1:
-            raise SpecError(f"{name}: num_workers is a whole number >= 1, found {num_workers!r}.")
-        else:
-            makers = [create_env_fn] * number
-        return [env_factory(maker) if isinstance(maker, str) else maker for maker in makers]
 
     # -- what it runs ---------------------------------------------------------------------------------------------
 
@@ -300,48 +281,28 @@ class Collector(BatchLoop):
         Raises:
             AttributeError: the collector has workers.
         """
-        return self.backend.local("env").env
+        return self._local("env").env
 
     @property
     def policy(self) -> Any:
         """The policy, with the weights that it acts with; None for random actions."""
-        return self.backend.local("policy").policy
+        return self._local("policy").policy
 
-    @property
-    def worker_group(self) -> WorkerGroup | None:
-        """The workers; None if the environment is in this process."""
-        return self.backend.worker_group
+    def _local(self, name: str) -> LocalBackend:
+        if isinstance(self.backend, LocalBackend):
+            return self.backend
+        raise AttributeError(f"{type(self).__name__}.{name}: the environments and policies are in its workers.")
 
     @property
     def num_workers(self) -> int:
         """How many worker processes collect; 0 if this process does."""
-        return 0 if self.backend.worker_group is None else self.backend.worker_group.n
-
-    @property
-    def env_batch_size(self) -> torch.Size:
-        """The batch size of the environment, over workers of the environment of each."""
-        return self.backend.env_batch_size
+        return self.backend.num_workers
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.backend.describe()}, frames_per_batch={self.frames_per_batch}, "
             f"total_frames={self.total_frames}, frames={self._frames})"
         )
-
-    # -- batches --------------------------------------------------------------------------------------------------
-
-    def counted(self, *, random: bool) -> TensorDictBase:
-        """Collect one batch as it comes out of the environment, and count it.
-
-        Args:
-            random: take random actions; the policy is not called.
-        """
-        self.backend.check_open()
-        batch, frames = self._collect(random=random)
-        self._frames += frames
-        self._iterations += 1
-        self.backend.batch_lost = False
-        return batch
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
@@ -359,14 +320,14 @@ class Collector(BatchLoop):
         # Environments that take any keyword would drop it, and all rows would begin new episodes.
         if kwargs.pop("index", None) is not None:
             raise TypeError(f"{type(self).__name__}.reset takes no index=: it begins new episodes in all rows.")
-        if self._requests is not None and self.worker_group is None:
+        if self._requests is not None and not self.num_workers:
             self._requests.forget()
         self.backend.reset(kwargs)
         if self._delivery.whole is not None:
             self._delivery.whole.drop_all()
 
     @exclusive("set_seed")
-    def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
+    def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool = False) -> int | None:
         """Seed environments, from their next reset on, random actions, from the next batch on, and torch.
 
         The same seed gives the same data in this process, from one worker, and from ``execute(n_steps=...)``; therefore
@@ -374,7 +335,8 @@ class Collector(BatchLoop):
         with the seed that follows; then torch is seeded in their processes, and not in this one.
 
         Args:
-            seed: a whole number >= 0, or None to seed from the operating system.
+            seed: a whole number >= 0, or None to seed from the operating system; or a list with a number for each
+                worker.
             static_seed: give all rows, and all workers, the same seed.
 
         Returns:
@@ -382,19 +344,28 @@ class Collector(BatchLoop):
 
         Raises:
             ClosedError: after ``shutdown``.
+            SpecError: the list has another length.
         """
         self.backend.check_open()
+        if isinstance(seed, Sequence):
+            seed = arguments.one_for_each(type(self).__name__, "seeds", seed, max(self.num_workers, 1), "numbers")
         following = self.backend.set_seed(seed, static_seed)
         self._restart_requests()
         return following
 
     @exclusive("seed_policy")
-    def seed_policy(self, seed: int) -> None:
-        """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``."""
-        self.backend.seed_policies(self._one_each("seed", seed))
+    def seed_policy(self, seed: int | Sequence[int]) -> None:
+        """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``.
 
-    def _one_each(self, argument: str, seeds: int | Sequence[int]) -> list[int]:
-        return arguments.seeds_of(type(self).__name__, argument, seeds, max(self.num_workers, 1))
+        Args:
+            seed: a number, the first of a chain of seeds for the workers; or a list with a number for each worker.
+        """
+        n = max(self.num_workers, 1)
+        seeds = arguments.one_for_each(type(self).__name__, "policy_seeds", seed, n, "numbers")
+        if not isinstance(seed, Sequence):
+            for worker in range(1, n):
+                seeds[worker] = next_seed(seeds[worker - 1])
+        self.backend.seed_policies(seeds)
 
     @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -407,9 +378,6 @@ class Collector(BatchLoop):
         *,
         weights: Any = None,
         policy: Any = None,
-        weights_dict: Mapping[str, Any] | None = None,
-        model_id: str | None = None,
-        worker_ids: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Take over new weights before the next batch, and count the policy version up.
@@ -428,32 +396,27 @@ class Collector(BatchLoop):
                 policy given.
             weights: the same by another name.
             policy: the same by another name.
-            weights_dict: ``{"policy": weights}``.
-            model_id: ``"policy"``, the only model.
-            worker_ids: None: all workers have the same weights.
             attributes: values for attributes of the policy, such as ``{"eps": 0.1}`` or ``{"module.eps": 0.1}``: set in
                 the policy given and, before the next batch or request, in its copies.
 
         Raises:
             PolicyError: the weights do not fit, the policy has no such attribute, or nothing can be sent of a policy
                 that may have changed: it was made by ``policy_factory``, or its content cannot be seen.
-            NotSupported: another model, or some of the workers.
+            TypeError: there are weights under several names.
             ClosedError: after ``shutdown``, of a collector with workers.
             WorkerError: a worker raised, or ended, in the request that is running.
         """
-        if self.worker_group is not None:
+        if self.num_workers:
             self.backend.check_open()
             if self._requests is not None:
                 self._requests.look()  # the error of a worker in a running job is raised here too
-        new_weights = arguments.weights_given(
-            f"{type(self).__name__}.update_policy_weights_",
-            policy_or_weights,
-            {
-                **{"weights": weights, "policy": policy, "weights_dict": weights_dict},
-                **{"model_id": model_id, "worker_ids": worker_ids},
-            },
-        )
-        self.backend.update_weights(new_weights, attributes)
+        given = [each for each in (policy_or_weights, weights, policy) if each is not None]
+        if len(given) > 1:
+            raise TypeError(
+                f"{type(self).__name__}.update_policy_weights_ takes one of policy_or_weights, weights and policy, "
+                f"found {len(given)}."
+            )
+        self.backend.update_weights(given[0] if given else None, attributes)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -478,56 +441,3 @@ class Collector(BatchLoop):
         """
         self.backend.load_state_dict(state_dict, strict=strict, frames=state_dict.get("frames", 0))
         self._iterations, self._frames = state_dict["iter"], state_dict["frames"]
-
-    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
-        """End the thread that ``start`` began, then the environment or the workers. Calling it again does nothing.
-
-        If another thread waits for a batch of workers, it gets a ClosedError, after ``timeout`` at the latest.
-
-        Args:
-            timeout: seconds to wait for the thread, and for the workers to end by themselves.
-            close_env: False leaves an environment of this process open, for its owner.
-            raise_on_error: False passes over what the thread or closing the environment raises.
-
-        Raises:
-            StateError: another thread uses the environment of this process and does not come back within ``timeout``,
-                or 5 s.
-        """
-        if self.closed:
-            return
-        backend, wait = self.backend, SHUTDOWN_TIMEOUT if timeout is None else timeout
-        try:
-            try:
-                self.end_background(timeout)
-            finally:
-                self.closed = True
-                with self.in_use.alone("shutdown", wait, force=backend.kill) as alone:
-                    if not alone and backend.kill is None:
-                        self.closed = False
-                        self.in_use.check("shutdown")
-                    backend.shutdown(wait, close_env)
-        except Exception:
-            if raise_on_error:
-                raise
-
-
-def _defaults() -> dict[str, Any]:
-    """Return the keyword arguments of a collector with their defaults."""
-    return Collector.__init__.__kwdefaults__ or {}
-
-
-def _check_backend(name: str, settings: Mapping[str, Any], schedule: type[WorkersBackend] | None, makers: Any) -> None:
-    """Refuse arguments that the backend has no use for."""
-    if makers is not None and settings["interruptor"] is not None:
-        raise TypeError(f"{name}: interruptor= is for a collector in the caller's process; see preemptive_threshold=.")
-    if makers is None:
-        defaults = _defaults()
-        for argument in _OF_WORKERS:
-            if settings[argument] != defaults[argument]:
-                raise TypeError(f"{name}: {argument}= is for workers: say num_workers= too.")
-        if not settings["reset_when_done"]:
-            raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
-    if schedule is not Lockstep and settings["cat_results"] is not None:
-        raise TypeError(f"{name}: cat_results= is for MultiSyncDataCollector; here batches are [lanes, T].")
-    if settings["cat_results"] not in (None, "stack", 0, -1):
-        raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {settings['cat_results']!r}.")

@@ -18,9 +18,9 @@ from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.envs import EnvBase, set_exploration_type
-from steppe.errors import ClosedError
+from steppe.errors import ClosedError, SpecError
 from steppe.specs import Composite
-from steppe.transforms import transforms_for_policy
+from steppe.transforms import StepCounter, TransformedEnv, transforms_for_policy
 from steppe.workers import exclusive
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ class LocalBackend(CollectorBackend):
         super().__init__(collector)
         name = type(collector).__name__
         self.iterates = settings["frames_per_batch"] is not None
-        frames = arguments.whole_frames(settings["frames_per_batch"]) if self.iterates else 1
+        frames = arguments.whole_number("frames_per_batch", settings["frames_per_batch"]) if self.iterates else 1
         made, is_ours = arguments.make(create_env_fn, settings["create_env_kwargs"], name)
         self._made = made if is_ours else None
         try:
-            env = self.env = _prepared(arguments.limit_steps(made, settings["max_frames_per_traj"]), policy, settings)
+            env = self.env = _prepared(made, policy, collector.max_frames_per_traj, settings)
             env.register_collector(collector)
             groups = self.done_groups = env.done_groups
             interruptor = settings["interruptor"]
@@ -75,9 +75,6 @@ class LocalBackend(CollectorBackend):
             raise
 
     # -- what the collector and steppe-agents read ----------------------------------------------------------------
-
-    def local(self, name: str) -> LocalBackend:
-        return self
 
     @property
     def policy(self) -> Any:
@@ -170,15 +167,14 @@ class LocalBackend(CollectorBackend):
         with self.sole_use:
             self.batches.reset(kwargs)
 
-    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
+    def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool) -> int | None:
+        if isinstance(seed, Sequence):
+            (seed,) = seed
         if seed is not None:
             torch.manual_seed(seed)
         following = self.env.set_seed(seed, static_seed=static_seed)
         self._acting.draw_anew()
         return following
-
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        self.set_seed(seeds[0], False)
 
     def seed_policies(self, seeds: Sequence[int]) -> None:
         self._acting.seed(seeds[0])
@@ -217,8 +213,15 @@ class LocalBackend(CollectorBackend):
             self._made.close(raise_if_closed=False)
 
 
-def _prepared(env: EnvBase, policy: Any, settings: Mapping[str, Any]) -> EnvBase:
-    """Return the environment with the transforms that the policy needs, on its device."""
+def _prepared(env: EnvBase, policy: Any, limit: int, settings: Mapping[str, Any]) -> EnvBase:
+    """Return the environment with a limit of steps (0: none) and the transforms of the policy, on its device."""
+    if limit and any((key if isinstance(key, str) else key[-1]) == "step_count" for key in env.observation_keys):
+        raise SpecError(
+            "max_frames_per_traj adds a StepCounter, and the environment has a 'step_count' already: give its "
+            "StepCounter max_steps= instead."
+        )
+    if limit:
+        env = TransformedEnv(env, StepCounter(max_steps=limit))
     if settings["auto_register_policy_transforms"]:
         for transform in transforms_for_policy(policy, env):
             env = env.append_transform(transform)

@@ -89,13 +89,10 @@ class PolicyContent:
         self._seen: dict[int, object] = {}  # keeps the objects alive, so that no id is used twice
         self._search("", policy, own=True)
 
-    def find(self, name: str, others: tuple[str, ...] = ()) -> torch.Tensor | None:
-        """Return the tensor of a name, or of the first of its other names that exists; otherwise None."""
-        for candidate in (name, *others):
-            tensor = self.tensors.get(self.aliases.get(candidate, candidate))
-            if tensor is not None:
-                return tensor
-        return None
+    @property
+    def by_name(self) -> dict[str, torch.Tensor]:
+        """The tensors by all of their names."""
+        return {**self.tensors, **{alias: self.tensors[name] for alias, name in self.aliases.items()}}
 
     def changed_since(self, before: Mapping[str, object]) -> dict[str, object]:
         """Return the public values that differ from ``before``, by name."""

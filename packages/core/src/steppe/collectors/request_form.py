@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from steppe.collectors.collector_backend import CollectorBackend
+from steppe.registry import find_class
 from steppe.workers import InUse
 
 if TYPE_CHECKING:
@@ -46,15 +47,11 @@ class RequestForm:
     @property
     def requests(self) -> RequestEngine:
         """The engine of requests, made at the first use."""
-        return self._make_requests() if self._requests is None else self._requests
-
-    def _make_requests(self) -> RequestEngine:
-        from steppe.registry import find_class
-
-        self.backend.check_open()
-        engine: RequestEngine = find_class("collector", "Requests")(self)
-        self._requests = engine
-        return engine
+        if self._requests is None:
+            self.backend.check_open()
+            engine: RequestEngine = find_class("collector", "Requests")(self)
+            self._requests = engine
+        return self._requests
 
     def _restart_requests(self) -> None:
         if self._requests is not None:

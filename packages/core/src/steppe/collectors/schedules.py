@@ -34,24 +34,24 @@ class Lockstep(WorkersBackend):
 
     def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:
         self._update_if_asked()
-        group, everyone, threshold = self.worker_group, set(range(self.worker_group.n)), self._threshold
-        group.begin(everyone, random=random)
-        needed = math.ceil(threshold * group.n)
-        if needed < group.n:
-            group.wait(count=max(needed, 1))
-            group.interrupt()
-        group.wait(everyone)
+        n = self.num_workers
+        self.begin(range(n), random=random)
+        needed = math.ceil(self._collector.preemptive_threshold * n)
+        if needed < n:
+            self.wait(count=max(needed, 1))
+            self.interrupt()
+        self.wait(set(range(n)))
         self.batch_lost = True
-        rows, steps = self.env_batch_size.numel(), group.steps(range(group.n))
+        rows, steps = self.env_batch_size.numel(), self.steps(range(n))
         frames = sum(steps) * rows
         along_time = self._cat_results == -1 or (self._cat_results == 0 and not self.env_batch_size)
         is_whole = [count * rows for count in steps] == self.frames_per_worker
         # Batches of several rows cannot be joined along time without a copy.
         if (is_whole or not along_time) and not (along_time and self.env_batch_size):
-            batch = group.take_all()
+            batch = self.take_kept(None)
             if batch is not None:
                 return batch if self._cat_results == "stack" else batch.flatten(0, 1), frames
-        batches = group.take(range(group.n))
+        batches = self.take(range(n))
         if self._cat_results == "stack":
             return stack_frames(batches, 0), frames
         if along_time:
@@ -70,23 +70,24 @@ class Continuous(WorkersBackend):
         self.frames_per_batch = max(self.frames_per_worker)
 
     def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:
-        group = self.worker_group
-        self._begin(range(group.n))
-        ready = group.wait()
+        n = self.num_workers
+        self._begin(range(n))
+        ready = self.wait()
         # The worker that has waited longest comes first, so that a fast worker does not keep the others waiting.
-        worker = min(ready, key=lambda each: (each - self._next_worker) % group.n)
+        worker = min(ready, key=lambda each: (each - self._next_worker) % n)
         self._next_worker = worker + 1
         self.batch_lost = True
-        (steps,) = group.steps([worker])
-        batch = group.take_one(worker)
+        (steps,) = self.steps([worker])
+        batch = self.take_kept(worker)
+        assert batch is not None
         self._update_if_asked()
         self._begin([worker])
         return batch, steps * self.env_batch_size.numel()
 
     def _begin(self, workers: Iterable[int]) -> None:
         """Let the idle ones of some workers begin a batch. Frames count from when they are begun, not delivered."""
-        for worker in set(workers) - self.worker_group.at_work:
-            self.worker_group.begin([worker], random=self.frames_begun < self._collector.init_random_frames)
+        for worker in set(workers) - self.at_work:
+            self.begin([worker], random=self.frames_begun < self._collector.init_random_frames)
             self.frames_begun += self.frames_per_worker[worker]
 
 

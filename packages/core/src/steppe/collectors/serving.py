@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,8 +12,9 @@ from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.batch_maker import Key
 from steppe.collectors.engine import Collector
 from steppe.collectors.local_backend import LocalBackend
-from steppe.collectors.policy_content import PolicyContent, check_attributes
-from steppe.collectors.shared_weights import SharedWeights, fields_of
+from steppe.collectors.policy_content import check_attributes
+from steppe.collectors.shared_weights import SharedWeights
+from steppe.collectors.weights import fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.storage import Storage
 from steppe.workers import ControlBlock, ItemError, Service, Worker
@@ -37,6 +39,7 @@ class WorkerLink(Service):
     """Answers the caller with one collector, to which steppe-agents gives the requests of the caller.
 
     Attributes:
+        worker: this process; ``say`` sends the caller a message within a call.
         collector: the collector of this worker.
         backend: that of the collector.
         n_workers: how many workers there are.
@@ -54,22 +57,16 @@ class WorkerLink(Service):
         #: The row of this worker in each block of the shared memory for batches; empty before there is any.
         self._rows: list[dict[Key, torch.Tensor]] = []
         self._block = 0
-        self._requests_served: Any = None
 
     def report(self) -> Report:
         """Return the first message to the caller."""
         collector, policy = self.collector, self.collector.policy
-        fields, state = fields_of(policy), None
-        if self.task.settings["policy_factory"] is not None and fields:
-            state = {name: tensor.detach() for name, tensor in PolicyContent(policy).tensors.items()}
-        size = tuple(collector.env.batch_size)
         return Report(
-            size,
+            tuple(collector.env.batch_size),
             collector.frames_per_batch,
             collector.env.env_info_spec,
             collector.env.full_done_spec,
-            fields,
-            state,
+            fields_of(policy),
             self.worker.new_modules(),
             AgentDeclarations.of(policy),
         )
@@ -84,11 +81,14 @@ class WorkerLink(Service):
         if self.task.settings["policy"] is not None:
             # A net that the policy reads from a global variable was made again in this process, with other weights.
             self.weights.read_into(self.collector.policy, -1)
+        elif worker.index == 0:
+            # Later updates may name some weights only: the others stay as ``policy_factory`` made them.
+            self.weights.fill(self.collector.policy)
 
     def take(self, message: Any, fds: list[int]) -> None:
         """Map the shared memory for batches, or for the data of requests."""
         if message[0] == "requests":
-            self._of_requests().take(message[1], fds)
+            self._lanes.take(message[1], fds)
             return
         _, spec, rows = message
         storage = Storage(spec, rows, kind="shared", fd=fds[0])
@@ -110,27 +110,9 @@ class WorkerLink(Service):
         except Exception as error:
             raise ItemError(self.worker.index, doing) from error
 
-    @property
-    def index(self) -> int:
-        """The number of this worker."""
-        return self.worker.index
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the caller has asked this worker to end its work at the next step."""
-        return bool(self.flags[STOP])
-
-    def say(self, message: Any) -> None:
-        """Send the caller a message, between the beginning and the end of a call."""
-        self.worker.say(message)
-
-    def pause(self, seconds: float) -> bool:
-        """Wait; return True if the caller has asked the worker to stop, or has ended."""
-        return self.is_stopped or self.worker.pause(seconds)
-
     def collection_stopped(self) -> bool:
-        """Whether the batch is to end at this step: the collector calls this between steps."""
-        return self.is_stopped
+        """Whether the caller has asked this worker to end its batch, or request, at the next step."""
+        return bool(self.flags[STOP])
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -159,13 +141,12 @@ class WorkerLink(Service):
         check_attributes(self.collector.policy, names)
 
     def _requests(self, method: str, *given: Any) -> Any:
-        return getattr(self._of_requests(), method)(*given)
+        return getattr(self._lanes, method)(*given)
 
-    def _of_requests(self) -> Any:
-        """Return the object of steppe-agents that runs the caller's requests in this worker."""
-        if self._requests_served is None:
-            self._requests_served = self.collector.requests.in_worker(self)
-        return self._requests_served
+    @cached_property
+    def _lanes(self) -> Any:
+        """The object of steppe-agents that runs the caller's requests in this worker."""
+        return self.collector.requests.in_worker(self)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -179,7 +160,7 @@ class WorkerLink(Service):
     def _collected(self, random: bool) -> TensorDictBase:
         if not self.backend.batches.holds_first_step:
             self.take_weights()  # all steps of a batch are made with the weights of its first step
-        batch = self.collector.counted(random=random)
+        batch, _ = self.collector.collect(random=random)
         ids = batch.get(("collector", "traj_ids"), None)
         if ids is not None and self.n_workers > 1:
             # Each worker numbers its trajectories from 0: interleaved, the numbers of all workers differ.

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.agent_hook import AgentDeclarations
-from steppe.collectors.shared_weights import Field
+from steppe.collectors.weights import Field
 from steppe.specs import Composite
 
-__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "WorkerTask"]
+__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "WorkerTask", "tasks_of"]
 
 #: The function that each worker runs.
 ENTRY = "steppe.collectors.serving:serve"
 
 #: Flags of each worker in the control block: the caller asks it to stop, and it has read the weights for its request.
 STOP, HAS_WEIGHTS, PER_WORKER = 0, 1, 8
+
+
+#: Arguments that the collector of each worker gets as they are.
+_PASSED_ON = (
+    *("policy", "max_frames_per_traj", "reset_at_each_iter", "exploration_type", "set_truncated"),
+    *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy"),
+    *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state", "compact"),
+)
+
+#: Arguments that are one value for all workers, or a list with one for each.
+_ONE_FOR_EACH = ("create_env_kwargs", "device", "env_device", "policy_device", "policy_factory")
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,6 @@ class Report:
         env_info_spec: the infos that its environment takes at a reset.
         full_done_spec: the done entries of its environment.
         fields: the names, shapes and dtypes of its policy's weights.
-        weights: their values, if ``policy_factory`` made the policy; the caller has none then.
         modules: the modules of plugins that it has imported.
         declarations: the infos, state and methods of its policy.
     """
@@ -53,6 +63,37 @@ class Report:
     env_info_spec: Composite
     full_done_spec: Composite
     fields: list[Field]
-    weights: dict[str, torch.Tensor] | None
     modules: list[str]
     declarations: AgentDeclarations
+
+
+def tasks_of(
+    name: str, makers: list[Any], frames: list[int], settings: Mapping[str, Any], *, interruptible: bool
+) -> list[WorkerTask]:
+    """Return what each worker is sent.
+
+    Args:
+        name: of the collector, for errors.
+        makers: what makes the environment of each worker.
+        frames: the frames in each batch of each worker.
+        settings: the arguments of the collector.
+        interruptible: whether the caller may stop workers within a batch.
+
+    Raises:
+        SpecError: an argument lists values for another number of workers.
+    """
+    n = len(makers)
+    each = {key: arguments.one_for_each(name, key, settings[key], n) for key in _ONE_FOR_EACH}
+    return [
+        WorkerTask(
+            {
+                "create_env_fn": maker,
+                **{key: settings[key] for key in _PASSED_ON},
+                **{key: values[worker] for key, values in each.items()},
+                "frames_per_batch": frames[worker],
+                "storing_device": "cpu" if each["device"][worker] is not None else None,
+            },
+            interruptible,
+        )
+        for worker, maker in enumerate(makers)
+    ]

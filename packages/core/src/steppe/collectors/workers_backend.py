@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import time
+import weakref
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 from tensordict import TensorDictBase
 
-from steppe.arguments import ignored_argument
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.agent_hook import AgentDeclarations
+from steppe.collectors.batch_memory import BatchMemory
 from steppe.collectors.collector_backend import CollectorBackend
-from steppe.collectors.policy_content import check_attributes
-from steppe.collectors.shared_weights import values_for
-from steppe.collectors.weights import SourcePolicy
-from steppe.collectors.worker_group import WorkerGroup
-from steppe.collectors.worker_messages import WorkerTask
+from steppe.collectors.shared_weights import SharedWeights
+from steppe.collectors.weights import SourcePolicy, values_for
+from steppe.collectors.worker_messages import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, tasks_of
 from steppe.envs import done_groups, next_seed
-from steppe.errors import PolicyError, SpecError
+from steppe.errors import ClosedError, PolicyError, SpecError, StateError, WorkerError, WorkerTimeout
 from steppe.specs import Composite
-from steppe.workers import AFTER_AN_ERROR, SHUTDOWN_TIMEOUT_AFTER_FAILURE, exclusive
+from steppe.workers import (
+    AFTER_AN_ERROR,
+    SHUTDOWN_TIMEOUT_AFTER_FAILURE,
+    Pool,
+    exclusive,
+    interrupted,
+    other_process,
+    uninterrupted,
+)
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
@@ -31,24 +39,24 @@ __all__ = ["WorkersBackend"]
 #: Frames of a batch if ``frames_per_batch`` is not given.
 _FRAMES = 200
 
-#: Arguments that the collector of each worker gets as they are.
-_PASSED_ON = (
-    *("policy", "max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
-    *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy"),
-    *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state", "compact"),
-)
+_PRELOAD = ["steppe.collectors.serving"]
 
-#: Arguments that are one value for all workers, or a list with one for each.
-_ONE_FOR_EACH = ("create_env_kwargs", "device", "env_device", "policy_device", "policy_factory")
+#: Seconds between two checks whether a worker has read its weights.
+_LOOK = 0.0005
+
+#: Receives a message of a worker that runs a call; returns whether it is the last one.
+Receive: TypeAlias = Callable[[int, Any], bool]
 
 
 class WorkersBackend(CollectorBackend):
     """Worker processes that collect whole batches by themselves, each with a ``Collector`` of its own.
 
-    The data lies in memory that all processes share, and a worker sends a short message for each batch. It takes over
-    new weights between batches. ``("collector", "traj_ids")`` are unique over all workers. The error of a worker
-    reaches the caller with its traceback, and a killed worker is noticed at once; after either, all workers are
-    stopped. A subclass says when workers begin a batch, and what a batch of the collector is made of.
+    A worker sends a short message for each batch, and takes over new weights between batches. They start in two phases,
+    because the layout of a batch is known only when the policy has acted: after the first step, all workers get one
+    shared memory, in which each has a row. Data without a fixed layout comes as messages. ``("collector", "traj_ids")``
+    are unique over all workers. The error of a worker reaches the caller with its traceback, and a killed worker is
+    noticed at once; after either, all workers are stopped. A subclass says when workers begin a batch, and what a batch
+    of the collector is made of.
 
     Args:
         collector: the collector that this is for.
@@ -56,53 +64,83 @@ class WorkersBackend(CollectorBackend):
         settings: the arguments of the collector.
 
     Attributes:
+        pool: the processes.
+        reports: the first message of each worker.
+        weights: the weights in shared memory, which the workers read.
         slot_len, num_slots: the arguments of the collector for the shared memory of requests.
         frames_of_all: whether a number ``frames_per_batch=`` is that of all workers together, not that of each.
         frames_begun: how many frames are in the batches that workers have begun, if batches are begun one by one.
+
+    Raises:
+        WorkerError: a worker raised while it began, or ended.
+        WorkerTimeout: one was not ready in time.
     """
 
-    worker_group: WorkerGroup
     frames_of_all: ClassVar[bool] = True
     frames_begun: int = 0
 
     def __init__(self, collector: Collector, makers: list[Any], settings: Mapping[str, Any]) -> None:
         super().__init__(collector)
         name, n = type(collector).__name__, len(makers)
+        self._name, self.num_workers = name, n
         policy, factory = settings["policy"], settings["policy_factory"]
-        if settings["num_threads"] is not None:
-            ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
         wanted = _FRAMES if settings["frames_per_batch"] is None else settings["frames_per_batch"]
-        frames = arguments.frames_of_workers(name, wanted, n, together=self.frames_of_all)
-        threshold = self._threshold = float(collector.preemptive_threshold)
-        if not 0.0 <= threshold <= 1.0:
-            raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
-        self._source_policy = None if policy is None else SourcePolicy(policy, name)
+        numbers = arguments.one_for_each(name, "frames_per_batch", wanted, n, "numbers")
+        frames = [arguments.whole_number("frames_per_batch", number) for number in numbers]
+        if self.frames_of_all and not isinstance(wanted, Sequence):
+            frames = [-(-number // n) for number in frames]
+        source = self._source_policy = None if policy is None else SourcePolicy(policy, name)
         self._made_by_workers = factory is not None
         if collector.update_at_each_batch and self._made_by_workers:
             raise PolicyError(
                 f"{name}: update_at_each_batch=True takes over the weights of policy=, and policy_factory= makes one "
                 "in each worker: call update_policy_weights_(policy) instead."
             )
-        tasks = _tasks(name, makers, frames, settings, interruptible=threshold < 1.0)
-        self.worker_group = WorkerGroup(
-            name,
-            tasks,
-            self._source_policy,
-            num_threads=settings["num_sub_threads"],
-            timeout=settings["batch_timeout"],
-            start_timeout=settings["start_timeout"],
-            method=settings["start_method"],
-            one_block=collector.return_same_td,
-        )
+        tasks = tasks_of(name, makers, frames, settings, interruptible=collector.preemptive_threshold < 1.0)
+        self._timeout = settings["batch_timeout"]
+        self._stopped: str | None = None
+        self._memory: BatchMemory | None = None
+        self._prepared = False
+        #: The workers that run a call, and what receives their messages.
+        self._calls: dict[int, Receive] = {}
+        #: The batches that were not taken yet, None for those in memory, and their steps.
+        self._ready: dict[int, tuple[TensorDictBase | None, int]] = {}
+        self.pool = Pool(n, ENTRY, method=settings["start_method"], preload=_PRELOAD, label="collector")
+        self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
+            self.pool.begin(tasks, num_threads=settings["num_sub_threads"])
+            self.reports = self._reported(settings["start_timeout"])
+            self.pool.preload(self.reports[0].modules)
+            fields = self.reports[0].fields
+            self.weights = SharedWeights(fields if source is None else source.shared_fields(fields))
+            if source is not None and self.weights.fields:
+                self.weights.fill(source.weights(self.weights.fields, {}))
+            control = self.pool.share(8 * PER_WORKER * n, (n, self.weights.fields), [self.weights.fd])
+            self._flags = control.extra.cast("q")
             self._read_reports(name, settings)
         except BaseException:
             self.abandon()
             raise
 
+    def _reported(self, timeout: float | None) -> list[Report]:
+        """Wait for the first message of each worker."""
+        reports: dict[int, Report] = {}
+
+        def receive(worker: int, report: Report) -> bool:
+            reports[worker] = report
+            return True
+
+        self._calls = dict.fromkeys(range(self.num_workers), receive)
+        late = (
+            "Worker {} has not made its environment and policy within start_timeout={:g} s. Give it longer, or "
+            "start_timeout=None for no limit, if it is not stuck."
+        )
+        self._hear_until(lambda: min(self._calls, default=None), timeout, late)
+        return [reports[worker] for worker in range(self.num_workers)]
+
     def _read_reports(self, name: str, settings: Mapping[str, Any]) -> None:
         """Set what is known once the workers have made their environments."""
-        collector, reports = self._collector, self.worker_group.reports
+        collector, reports = self._collector, self.reports
         sizes = {report.batch_size for report in reports}
         if len(sizes) > 1:
             raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
@@ -117,21 +155,170 @@ class WorkersBackend(CollectorBackend):
 
     @property
     def agent_declarations(self) -> AgentDeclarations:
-        return self.worker_group.reports[0].declarations
+        return self.reports[0].declarations
 
     @property
     def env_info_spec(self) -> Composite:
-        return self.worker_group.reports[0].env_info_spec
+        return self.reports[0].env_info_spec
 
     @property
     def policy_version(self) -> int:
-        return self.worker_group.weights.version
+        return self.weights.version
 
     def check_open(self) -> None:
-        self.worker_group.check()
+        if self._stopped is not None:
+            raise ClosedError(f"This {self._name} was {self._stopped}: make a new one.")
+        if not self.pool.is_ours:
+            raise other_process(self._name, self.pool.owner)
 
     def describe(self) -> str:
-        return f"{self.worker_group.n} workers"
+        return f"{self.num_workers} workers"
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def ask(self, messages: dict[int, Any]) -> dict[int, Any]:
+        """Call some workers and return their answers, after the batches that they are collecting.
+
+        Raises:
+            ClosedError: the workers were stopped.
+            StateError: a request is running.
+            WorkerError: a worker raised, and all can be used on; or a worker ended, and all are stopped.
+        """
+        self.check_open()
+        self._check_idle()
+        self.wait(self._collecting & messages.keys())
+        try:
+            return self.pool.ask(messages)
+        except BaseException as error:
+            self.stop_after(error, unless=self.pool.in_step)
+            raise
+
+    def _check_idle(self) -> None:
+        if self.requested:
+            raise StateError("A job is running: get() its result, or job.cancel() it.")
+
+    def hand(self, message: Any, fds: list[int]) -> None:
+        """Give all workers descriptors of shared memory, with a message that says what it holds."""
+        try:
+            self.pool.hand(message, fds)
+        except BaseException as error:
+            self.stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
+            raise
+
+    def stop_after(self, error: BaseException, *, unless: bool = False) -> None:
+        """Stop the workers after an error or an interrupt, which the caller is about to raise.
+
+        Args:
+            error: the error.
+            unless: the workers can be used on.
+        """
+        if not unless:
+            why = AFTER_AN_ERROR if isinstance(error, Exception) else interrupted("worker", self.pool.grace)
+            self._stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, why)
+
+    def ask_all(self, *message: Any) -> list[Any]:
+        """Call all workers with the same message; return their answers in order."""
+        answers = self.ask(dict.fromkeys(range(self.num_workers), message))
+        return [answers[worker] for worker in range(self.num_workers)]
+
+    def call_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of the collector of each worker; return the results in order."""
+        return self.ask_all("collector", method, args, kwargs)
+
+    def _prepare(self) -> None:
+        """Let all workers take the first step of the policy, and give them shared memory for their batches."""
+        try:
+            specs = self.ask_all("prepare")
+            if specs[0] is not None and all(spec == specs[0] for spec in specs):
+                self._memory = BatchMemory(specs[0], self.num_workers, one_block=self._collector.return_same_td)
+                storage = self._memory.storage
+                self.hand(("batches", storage.spec, storage.rows), [storage.fd])
+            self._prepared = True
+        except Exception as error:
+            self.stop_after(error)
+            raise
+
+    def start(self, messages: Mapping[int, Any], receive: Receive) -> None:
+        """Start calls in workers, after the batches that they are collecting.
+
+        Args:
+            messages: the calls by worker.
+            receive: gets each message of these workers with the number of the worker, and returns whether it is the
+                last one of the call. Ctrl-C cannot interrupt it.
+        """
+        self.wait(self._collecting & messages.keys())
+        for worker, message in messages.items():
+            self._start(worker, message, receive)
+
+    def _start(self, worker: int, message: Any, receive: Receive) -> None:
+        with uninterrupted():
+            self._flags[worker * PER_WORKER + STOP] = self._flags[worker * PER_WORKER + HAS_WEIGHTS] = 0
+            self.pool.call(worker, message)
+            self._calls[worker] = receive
+
+    @property
+    def requested(self) -> set[int]:
+        """The workers that run calls of others than this backend."""
+        # Of a copy: this thread may write weights while another one receives messages.
+        return {worker for worker, receive in self._calls.copy().items() if receive != self._finished}
+
+    @property
+    def _collecting(self) -> set[int]:
+        """The workers that collect a batch."""
+        return self._calls.keys() - self.requested
+
+    def hear(self, timeout: float | None) -> None:
+        """Receive the messages of workers that run calls; wait for one if none has come.
+
+        Args:
+            timeout: seconds to wait at most; None: no limit.
+
+        Raises:
+            WorkerError: a worker raised, or ended; all are stopped then.
+        """
+        try:
+            if not self._look() and self._calls and timeout != 0.0:
+                for worker in self.pool.wait_any(timeout):
+                    if worker not in self._calls:
+                        self.pool.unexpected(worker)
+                self._look()
+        except WorkerError as error:
+            self.stop_after(error)
+            raise
+
+    def _look(self) -> bool:
+        """Receive the messages that have come; return whether there were any."""
+        received = False
+        for worker in sorted(self._calls):
+            while worker in self._calls and self.pool.has_message(worker):
+                with uninterrupted():
+                    if self._calls[worker](worker, self.pool.receive(worker)):
+                        del self._calls[worker]
+                received = True
+        return received
+
+    def _hear_until(self, late: Callable[[], int | None], timeout: float | None, problem: str) -> None:
+        """Receive messages until no worker is late.
+
+        Args:
+            late: returns a worker that others wait for, or None.
+            timeout: seconds to wait at most; None: no limit.
+            problem: the error after that time, with places for the worker and the time.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        self.hear(0.0)
+        while (worker := late()) is not None:
+            remaining = None if end is None else end - time.monotonic()
+            if remaining is not None and remaining <= 0.0:
+                error = WorkerTimeout(problem.format(worker, timeout), worker=worker)
+                self.stop_after(error)
+                raise error
+            self.hear(remaining)
+
+    def interrupt(self) -> None:
+        """End the calls of workers at their next step; each still sends its last message."""
+        for worker in self._calls:
+            self._flags[worker * PER_WORKER + STOP] = 1
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -150,37 +337,117 @@ class WorkersBackend(CollectorBackend):
         ``batch_lost`` is set before the data of a worker is taken: from then on an interrupt loses it.
         """
 
+    @property
+    def at_work(self) -> set[int]:
+        """The workers that collect a batch, or whose batch was not taken yet."""
+        return self._collecting | self._ready.keys()
+
+    def begin(self, workers: Iterable[int], *, random: bool = False) -> None:
+        """Let workers begin a batch, unless they have begun one.
+
+        Args:
+            workers: their numbers.
+            random: take random actions without calling the policy.
+        """
+        self._check_idle()
+        if not random and not self._prepared:
+            self._prepare()
+        for worker in set(workers) - self.at_work:
+            block = 0 if self._memory is None else self._memory.next_block(worker)
+            self._start(worker, ("batch", random, block), self._finished)
+
+    def _finished(self, worker: int, result: tuple[TensorDictBase | None, int]) -> bool:
+        self._ready[worker] = result
+        return True
+
+    def wait(self, wanted: set[int] | None = None, *, count: int = 1) -> set[int]:
+        """Wait until workers have finished their batch.
+
+        Args:
+            wanted: the workers to wait for; None for any ``count`` of them.
+            count: how many workers to wait for.
+
+        Returns:
+            All workers that have finished a batch.
+
+        Raises:
+            WorkerError: a worker raised, or ended; all are stopped then.
+            WorkerTimeout: a worker took too long; all are stopped then.
+        """
+
+        def late() -> int | None:
+            if wanted is None and len(self._ready) >= count:
+                return None
+            return min(self._collecting if wanted is None else self._collecting & wanted, default=None)
+
+        self._hear_until(late, self._timeout, "Worker {} did not finish a batch within {} s.")
+        return set(self._ready)
+
+    def steps(self, workers: Iterable[int]) -> list[int]:
+        """Return how many steps the finished batch of each of these workers has."""
+        return [self._ready[worker][1] for worker in workers]
+
+    def take(self, workers: Iterable[int]) -> list[TensorDictBase]:
+        """Take the finished batches of workers, which the caller copies before these workers begin another batch."""
+        batches: list[TensorDictBase] = []
+        for worker in workers:
+            batch, _ = self._ready.pop(worker)
+            if batch is None:
+                assert self._memory is not None
+                batch = self._memory.batch(worker)
+            batches.append(batch)
+        return batches
+
+    def take_kept(self, worker: int | None) -> TensorDictBase | None:
+        """Take a finished batch for the caller to keep, unless the memory has ``one_block``.
+
+        Args:
+            worker: whose batch; None for those of all workers as one, ``[workers, ...]``.
+
+        Returns:
+            The batch; None if those of all workers are in several places.
+        """
+        workers = range(self.num_workers) if worker is None else (worker,)
+        if self._memory is None or any(self._ready[each][0] is not None for each in workers):
+            return None if worker is None else self._ready.pop(worker)[0]
+        batch = self._memory.kept_batch(worker)
+        if batch is not None:
+            for each in workers:
+                del self._ready[each]
+        return batch
+
     def begin_anew(self) -> None:
-        self.worker_group.begin_anew()
+        self.wait(self.at_work)
+        self._ready.clear()
+        self.call_all("reset")
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
     def reset(self, kwargs: dict[str, Any]) -> None:
-        self.worker_group.call_all("reset", **kwargs)
+        self.call_all("reset", **kwargs)
 
-    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
-        following = seed
-        for worker in range(self.worker_group.n):
-            following = self.worker_group.ask({worker: _call("set_seed", seed, static_seed)})[worker]
-            seed = seed if static_seed else following
+    def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool) -> int | None:
+        following: int | None = None
+        for worker in range(self.num_workers):
+            # Numbers of a list that follow each other would give workers the same environments, shifted by one.
+            number = next_seed(seed[worker]) if isinstance(seed, Sequence) else seed
+            following = self.ask({worker: _call("set_seed", number, static_seed)})[worker]
+            if not (static_seed or isinstance(seed, Sequence)):
+                seed = following
         return following
 
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        # Numbers that follow each other would give workers the same environments, shifted by one.
-        self.worker_group.ask({worker: _call("set_seed", next_seed(seed)) for worker, seed in enumerate(seeds)})
-
     def seed_policies(self, seeds: Sequence[int]) -> None:
-        self.worker_group.ask({worker: _call("seed_policy", seed) for worker, seed in enumerate(seeds)})
+        self.ask({worker: _call("seed_policy", seed) for worker, seed in enumerate(seeds)})
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        return [result for (result,) in self.worker_group.call_all("call_policy", name, *args, **kwargs)]
+        return [result for (result,) in self.call_all("call_policy", name, *args, **kwargs)]
 
     def _update_if_asked(self) -> None:
         if self._collector.update_at_each_batch and self._source_policy is not None:
             self._collector.update_policy_weights_()
 
     def update_weights(self, weights: Any, attributes: Mapping[str, Any] | None) -> None:
-        attributes, fields = attributes or {}, self.worker_group.weights.fields
+        attributes, fields = attributes or {}, self.weights.fields
         if weights is None and self._made_by_workers and not attributes:
             raise PolicyError(
                 "The policy was made in the workers, by policy_factory: say which weights they are to take, "
@@ -189,71 +456,68 @@ class WorkersBackend(CollectorBackend):
         source = self._source_policy
         if weights is None and source is not None:
             weights = source.weights(fields, attributes)
-        if attributes:
-            if source is not None:
-                check_attributes(source.policy, attributes)
-            elif self._made_by_workers:
-                self._check_attributes(attributes)
-            else:
-                raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
-            values_for(fields, weights)  # weights that do not fit are refused before an attribute is set
-            if source is not None:
-                source.set_attributes(attributes)
-        self.worker_group.write_weights(weights, attributes)
+        values_for(fields, weights)  # weights that do not fit are refused before an attribute is set
+        if source is not None:
+            source.set_attributes(attributes)
+        elif attributes and self._made_by_workers:
+            self._check_attributes(attributes)
+        elif attributes:
+            raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
+        for worker in self.requested:
+            # A request runs with the weights that were set when the caller started it, so wait until its worker has
+            # read them. Another thread may be receiving the messages of the workers: none is received here.
+            while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.has_message(worker):
+                time.sleep(_LOOK)
+        self.weights.write(weights, attributes)
 
     @exclusive("update_policy_weights_ with attributes=")
     def _check_attributes(self, names: Iterable[str]) -> None:
-        self.worker_group.ask({0: ("check_attributes", list(names))})
+        self.ask({0: ("check_attributes", list(names))})
 
     def state_dict(self) -> dict[str, Any]:
-        return {f"worker{worker}": state for worker, state in enumerate(self.worker_group.call_all("state_dict"))}
+        return {f"worker{worker}": state for worker, state in enumerate(self.call_all("state_dict"))}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
         self.check_open()
-        n = self.worker_group.n
+        n = self.num_workers
         names = [f"worker{worker}" for worker in range(n)]
         state_names = sorted(key for key in state_dict if key.startswith("worker"))
         if state_names != sorted(names):
             raise SpecError(f"A state of {n} workers is needed, found {state_names}.")
         messages = {n: _call("load_state_dict", state_dict[name], strict=strict) for n, name in enumerate(names)}
-        self.worker_group.ask(messages)
+        self.ask(messages)
         weights = state_dict[names[0]]["policy_state_dict"]
-        if weights and self.worker_group.weights.fields:
-            self.worker_group.weights.write(weights)
+        if weights and self.weights.fields:
+            self.weights.write(weights)
         self.frames_begun = frames
+
+    # -- the end --------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """Kill the workers, which ends the wait of another thread for a batch."""
-        self.worker_group.pool.kill()
+        self.pool.kill()
 
     def shutdown(self, timeout: float, close_env: bool) -> None:
-        self.worker_group.stop(timeout)
+        self._stop(timeout, "stopped by shutdown()")
 
     def abandon(self) -> None:
-        self.worker_group.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
+        self._stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
+
+    def _stop(self, timeout: float, why: str) -> None:
+        """End the workers. Calling it again does nothing."""
+        if self._stopped is not None:
+            return
+        self._stopped = why
+        self._calls.clear()
+        self._ready.clear()
+        self._finalizer.detach()
+        flags = getattr(self, "_flags", None)
+        if flags is not None and self.pool.is_ours:
+            for worker in range(self.num_workers):
+                flags[worker * PER_WORKER + STOP] = 1
+        self.pool.stop(timeout)
 
 
 def _call(method: str, *args: Any, **kwargs: Any) -> tuple[object, ...]:
     """Return the message that calls a method of a worker's collector."""
     return "collector", method, args, kwargs
-
-
-def _tasks(
-    name: str, makers: list[Any], frames: list[int], settings: Mapping[str, Any], *, interruptible: bool
-) -> list[WorkerTask]:
-    """Return what each worker is sent."""
-    n = len(makers)
-    each = {key: arguments.one_for_each(name, key, settings[key], n) for key in _ONE_FOR_EACH}
-    return [
-        WorkerTask(
-            {
-                "create_env_fn": maker,
-                **{key: settings[key] for key in _PASSED_ON},
-                **{key: values[worker] for key, values in each.items()},
-                "frames_per_batch": frames[worker],
-                "storing_device": "cpu" if each["device"][worker] is not None else None,
-            },
-            interruptible,
-        )
-        for worker, maker in enumerate(makers)
-    ]
