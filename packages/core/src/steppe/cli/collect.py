@@ -95,8 +95,6 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
                 raise
             failure = error
         seconds = time.perf_counter() - started
-        if sys.stderr.isatty():
-            print(file=sys.stderr)
         if not dataset.frames:
             raise KeyboardInterrupt
         with _uninterrupted():
