@@ -137,12 +137,12 @@ def test_a_busy_environment_is_not_sent_more(pool: Any, tmp_path: Path) -> None:
     td = env.rand_action(env.reset())
     env.async_step_send(td[1], env_index=1)
 
-    with pytest.raises(StateError, match=r"environment 1 was sent a step.*async_step_recv\(env_index=1\)"):
+    with pytest.raises(StateError, match=r"step of environment 1 was not received.*async_step_recv\(env_index=1\)"):
         env.async_step_send(td)
-    with pytest.raises(StateError, match="environment 1 was sent a step"):
+    with pytest.raises(StateError, match="step of environment 1 was not received"):
         env.async_reset_send(env_index=1)
     for call in (env.reset, partial(env.step, td), partial(env.set_seed, 0), partial(env.step_at, td[:1], [0])):
-        with pytest.raises(StateError, match="environment 1 was sent a step"):
+        with pytest.raises(StateError, match="step of environment 1 was not received"):
             call()
     with pytest.raises(AttributeError, match=r"'max_steps' cannot be read: .* Receive it first"):
         list(env.max_steps)
@@ -161,7 +161,7 @@ def test_what_ended_must_be_received_first(pool: Any) -> None:
     env.async_step_recv()
     env.async_step_send(td[1], env_index=1)
 
-    with pytest.raises(StateError, match="environment 1 was sent a step that was not received"):
+    with pytest.raises(StateError, match="step of environment 1 was not received"):
         env.async_step_send(td[1], env_index=1)
 
     assert env.async_step_recv()["next", "observation"].tolist() == [[2.0]]

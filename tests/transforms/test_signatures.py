@@ -77,4 +77,6 @@ def test_a_transform_takes_what_torchrl_takes(package, name):
 
 @pytest.mark.parametrize("package", ARGUMENTS)
 def test_all_transforms_of_a_package_are_compared(package):
-    assert sorted(import_module(package).__all__) == sorted(ARGUMENTS[package])
+    # TorchRL makes a CallableTransform of a function by itself, and has no public class of that name.
+    transforms = set(import_module(package).__all__) - {"CallableTransform"}
+    assert sorted(transforms) == sorted(ARGUMENTS[package])

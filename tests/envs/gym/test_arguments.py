@@ -47,7 +47,7 @@ def test_an_environment_is_made_by_its_name_as_env_name():
 @pytest.mark.parametrize("backend", ["gymnasium", gymnasium, lambda: gymnasium], ids=["name", "module", "function"])
 def test_backend_chooses_the_library_of_one_environment(backend):
     assert GymEnv("CartPole-v1", backend=backend).lib is gymnasium
-    with pytest.raises(BackendError, match=r"'gymnasion' is not a backend.*Did you mean 'gymnasium'"):
+    with pytest.raises(BackendError, match=r"'gymnasion' is not a gym backend. Choose one of: gymnasium, gym"):
         GymEnv("CartPole-v1", backend="gymnasion")
 
 

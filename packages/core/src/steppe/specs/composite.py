@@ -324,9 +324,10 @@ class Composite(CompositeData, Lockable):
 
     def _apply(self, change: Change, doing: str) -> Any:
         def on_rows(data: Any) -> Any:
-            # A TensorDict applies the operation to the batch dimensions, and leaves the others of the entry alone.
-            rows: Any = change(TensorDict({"data": data}, batch_size=data.shape[: self.ndim]))
-            return rows["data"]
+            # A TensorDict applies the operation to the batch dimensions, and leaves the others of the entry alone. The
+            # dimension at the end is for tensordict, whose squeeze() fails for entries that become scalars.
+            rows: Any = change(TensorDict({"data": data.unsqueeze(-1)}, batch_size=data.shape[: self.ndim]))
+            return rows["data"].squeeze(-1)
 
         out = self._remake(self._shape_after(doing, change), lambda child: child._apply(on_rows, doing), None)
         return self._renamed(out, change)

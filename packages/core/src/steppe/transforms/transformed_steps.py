@@ -166,7 +166,7 @@ class TransformedSteps(EnvBase):
         fresh = None if pipeline.instead_of_reset is None else pipeline.instead_of_reset(argument)
         if fresh is None:
             if argument is not None:
-                argument = pipeline.without_outputs(argument)
+                argument = pipeline.reset_argument(argument)
                 if argument.get("env_info", None) is not None:
                     kwargs["env_info"] = argument.pop("env_info")
             fresh = self._base.reset(argument, **kwargs)
@@ -236,7 +236,7 @@ class TransformedSteps(EnvBase):
             return super().reset_at(tensordict, rows, env_info=env_info)
         self.check_open("reset_at")
         views = pipeline.reset_views(tensordict)
-        argument = None if views[-1] is None else pipeline.without_outputs(views[-1])
+        argument = None if views[-1] is None else pipeline.reset_argument(views[-1])
         fresh = pipeline.outward_reset(views, base.reset_at(argument, rows, env_info=env_info))
         return fresh if tensordict is None else tensordict.update(fresh)
 

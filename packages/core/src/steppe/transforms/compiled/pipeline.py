@@ -128,6 +128,7 @@ class Pipeline:
             _outputs(self.specs) - known - _leaf_keys(self.specs.state)
         )
         self._foreign = [*foreign, "next"]
+        self._base_actions = _leaf_keys(self.base_specs.action)
         self._base_outputs = [*every_leaf_key(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
         _refuse_changed_states(chain, self.base_specs, self.specs)
@@ -208,6 +209,14 @@ class Pipeline:
         These entries are transformed or unknown to the base, which might take them for its own.
         """
         return self._with_written(tensordict, tensordict.exclude(*self._foreign))
+
+    def reset_argument(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the data that the base receives at a reset: a root without outputs and without actions.
+
+        A reset reads no action, and one that an inverse has renamed would appear in the caller's data.
+        """
+        argument = self.without_outputs(tensordict)
+        return argument.exclude(*self._base_actions) if self.inverses else argument
 
     def base_outputs(self, root: TensorDictBase) -> TensorDictBase:
         """Return a copy of a root of the base with its observations and done entries only."""
