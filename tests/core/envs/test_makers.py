@@ -10,7 +10,7 @@ import pytest
 from steppe.batched import ParallelEnv, SerialEnv
 from steppe.collectors import SyncDataCollector
 from steppe.envs import EnvBase
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import SpecError
 from steppe.transforms import RewardSum, StepCounter, Transform, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
@@ -34,10 +34,18 @@ def test_a_wrong_configuration_changes_nothing():
 
 
 def test_what_has_no_workers_cannot_be_configured():
-    with pytest.raises(NotSupported, match="has no workers to configure"):
+    with pytest.raises(AttributeError, match="configure_parallel"):
         CountingEnv().configure_parallel(num_processes=2)
     with pytest.raises(TypeError, match="'num_processes': it is an argument of ParallelEnv"):
         SerialEnv(2, CountingEnv).configure_parallel(num_processes=2)
+
+
+def test_a_transformed_batch_is_configured_through_its_base():
+    batch = ParallelEnv(4, ArrayCountingEnv)
+    TransformedEnv(batch).configure_parallel(num_processes=2)
+
+    assert batch.num_processes == 2
+    batch.close()
 
 
 class Asking(Transform):

@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 from steppe.collectors.first_call import AGENT_OWNED, first_call
 from steppe.collectors.planning import planned
 from steppe.collectors.weights import Weights
-from steppe.envs import EnvBase, RandomActions, as_policy
+from steppe.envs import EnvBase, RandomActions, as_policy, on_device
 
 __all__ = ["Acting"]
 
@@ -52,7 +52,7 @@ class Acting:
         # has none.
         needs_no_device = env_device or (torch.device("cpu") if self._device is None else None)
         if policy_device is not None and policy_device != needs_no_device:
-            act = _on_device(act, policy_device, env_device or torch.device("cpu"))
+            act = on_device(act, policy_device, env_device or torch.device("cpu"))
         return act
 
     @property
@@ -113,14 +113,3 @@ class Acting:
         seed_policy = getattr(self.policy, "seed", None)
         if callable(seed_policy):
             seed_policy(number)
-
-
-def _on_device(act: _Act, policy_device: torch.device, env_device: torch.device) -> _Act:
-    """Return ``act`` with its input moved to the policy's device and its output moved back."""
-
-    def moved(tensordict: TensorDictBase) -> TensorDictBase:
-        acted = act(tensordict.to(policy_device))
-        # The caller of this function raises the error if the policy returned something else than a TensorDict.
-        return acted.to(env_device) if isinstance(acted, TensorDictBase) else acted
-
-    return moved

@@ -15,8 +15,7 @@ from steppe.envs import compiling
 from steppe.envs.checks import spec_check
 from steppe.envs.env_meta import EnvMeta
 from steppe.envs.rollout.code_path import run_rollout
-from steppe.envs.rollout.rollout_plan import finish as finish_rollout
-from steppe.envs.rollout.rollout_plan import plan as plan_rollout
+from steppe.envs.rollout.rollout_plan import RolloutPlan, finish
 from steppe.envs.seeding import random_state_kept
 from steppe.envs.seeds_and_actions import SeedsAndActions
 from steppe.envs.state import BaseState
@@ -214,7 +213,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             PolicyError, ActionError: the policy does not fit the environment.
             StateError: another thread used the environment during the rollout.
         """
-        plan = plan_rollout(
+        plan = RolloutPlan(
             self,
             max_steps,
             policy=policy,
@@ -237,7 +236,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         run, before = object(), uses.takeovers
         try:
             uses.runs.add(run)
-            result = run_rollout(self, plan)
+            result = run_rollout(plan)
             if uses.takeovers != before and self.batch_locked:
                 raise StateError(
                     "Another thread reset or stepped the environment during this rollout, so its data would join two "
@@ -246,7 +245,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         finally:
             uses.runs.discard(run)
             uses.note_run()
-        return finish_rollout(plan, result)
+        return finish(plan, result)
 
     # -- specs and data --------------------------------------------------------------------------------------------
 
@@ -336,17 +335,6 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         from steppe.batched import ParallelEnv
 
         return ParallelEnv(num_envs, create_env_fn, **kwargs)
-
-    def configure_parallel(self, **kwargs: Any) -> Any:
-        """Change how the workers of a :class:`~steppe.batched.ParallelEnv` run, before they start.
-
-        Raises:
-            NotSupported: the environment has no workers.
-        """
-        raise NotSupported(
-            f"{type(self).__name__} has no workers to configure. Give {sorted(kwargs) or 'such arguments'} to "
-            "ParallelEnv."
-        )
 
     # -- other libraries ------------------------------------------------------------------------------------------
 

@@ -48,15 +48,15 @@ def rows_problem(env: EnvBase, start: TensorDictBase, *, acts: bool) -> str | No
     return None
 
 
-def run_rollout(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
+def run_rollout(plan: RolloutPlan) -> TensorDictBase:
     """Run a rollout: through rows if nothing needs the TensorDict of a step, otherwise through TensorDicts."""
-    start, until_done = plan.start, plan.break_any or plan.break_all
+    env, start, until_done = plan.env, plan.tensordict, bool(plan.break_when_any_done or plan.break_when_all_done)
     assert start is not None
     acts = plan.actions is None and (plan.policy is not None or not draws_in_blocks(env))
-    if _rollout_problem(env, plan) is None and rows_problem(env, start, acts=acts) is None:
-        take = None if acts else known_actions(env, plan)
+    if _rollout_problem(plan) is None and rows_problem(env, start, acts=acts) is None:
+        take = None if acts else known_actions(plan)
         rows = RowFrames(env, plan.max_steps, plan.declared, take=take, grows=until_done)
-        rows.run(actor(env, plan) if acts else None, start, plan.max_steps, until_done=until_done)
+        rows.run(actor(plan) if acts else None, start, plan.max_steps, until_done=until_done)
         return rows.result()
     frames = TensorDictFrames(
         plan.batch_dims,
@@ -65,19 +65,20 @@ def run_rollout(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
         copies_large=not until_done and plan.storing_device is None,
         changes_roots=plan.policy is not None,
     )
-    frames.run(_steps(env, plan, frames), start, plan.max_steps)
+    frames.run(_steps(plan, frames), start, plan.max_steps)
     try:
-        return frames.result(contiguous=plan.contiguous)
+        return frames.result(contiguous=plan.return_contiguous)
     except NotSupported as error:
         hint = "Call it with return_contiguous=False."
         raise NotSupported(f"rollout(return_contiguous=True): {error} {hint}") from error
 
 
-def _rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
+def _rollout_problem(plan: RolloutPlan) -> str | None:
     """Return which arguments of a rollout need the TensorDict of each step; None if none do."""
+    env = plan.env
     if env.batch_size and env.row_steps is None:
         return "TensorDicts are as fast as rows, and keep gradients."
-    if env.batch_size and plan.break_all:
+    if env.batch_size and plan.break_when_all_done:
         return "rows that have ended are left out of steps."
     if plan.callback is not None:
         return "a callback takes the TensorDict of each step."
@@ -86,15 +87,16 @@ def _rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
     return None
 
 
-def _steps(env: EnvBase, plan: RolloutPlan, frames: TensorDictFrames) -> Step:
+def _steps(plan: RolloutPlan, frames: TensorDictFrames) -> Step:
     """Return what takes one step of a rollout on TensorDicts."""
-    act, until_done = actor(env, plan), plan.break_any or plan.break_all
+    env, act, all_done = plan.env, actor(plan), bool(plan.break_when_all_done)
+    until_done = plan.break_when_any_done or all_done
 
     def step(root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase | None]:
         root, following = act(root), None
         last = frames.taken == plan.max_steps - 1
         if until_done or last:
-            if plan.break_all and frames.taken:
+            if all_done and frames.taken:
                 _skip_ended(env, root)
             frame = env.step(root)
         else:
@@ -105,7 +107,7 @@ def _steps(env: EnvBase, plan: RolloutPlan, frames: TensorDictFrames) -> Step:
             plan.callback(env, frame)
         if plan.storing_device is not None:
             kept = kept.to(plan.storing_device)
-        if not last and following is None and not _ended(env, frame.get("next"), every=plan.break_all):
+        if not last and following is None and not _ended(env, frame.get("next"), every=all_done):
             following = env.step_mdp(frame)
         return kept, following
 

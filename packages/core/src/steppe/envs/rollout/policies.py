@@ -18,7 +18,16 @@ from steppe.storage import entries
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["Policy", "RandomPolicy", "as_policy", "called_with", "note_policy", "policy_name", "with_written"]
+__all__ = [
+    "Policy",
+    "RandomPolicy",
+    "as_policy",
+    "called_with",
+    "note_policy",
+    "on_device",
+    "policy_name",
+    "with_written",
+]
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 
@@ -135,6 +144,17 @@ def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
     if isinstance(written, LazyStackedTensorDict) and not isinstance(root, LazyStackedTensorDict):
         root = lazy_stack(list(root.unbind(written.stack_dim)), written.stack_dim)
     return root.update(written)
+
+
+def on_device(policy: Policy, policy_device: torch.device, env_device: torch.device) -> Policy:
+    """Return a policy that is called with data on its device, and whose output is moved to the environment's."""
+
+    def moved(tensordict: TensorDictBase) -> TensorDictBase:
+        written = policy(tensordict.to(policy_device))
+        # with_written raises the error if the policy has returned something else than a TensorDict.
+        return written.to(env_device) if isinstance(written, TensorDictBase) else written
+
+    return moved
 
 
 def note_policy(error: Exception, policy: Any, root: TensorDictBase) -> None:

@@ -9,6 +9,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_s
 
 from steppe.envs.data_types import Key
 from steppe.envs.rollout.masked_actions import MaskedActions
+from steppe.envs.rollout.policies import with_written
 from steppe.envs.row_access import full_width
 from steppe.errors import SpecError
 from steppe.specs import Composite, StackedComposite, check_no_exclusive_keys, union
@@ -102,9 +103,7 @@ def put_actions(env: SeedsAndActions, tensordict: TensorDictBase, sample: Tensor
     if isinstance(sample, LazyStackedTensorDict) and not env.cached(
         "alike_actions", lambda: _has_alike_rows(env.full_action_spec)
     ):
-        if not isinstance(tensordict, LazyStackedTensorDict):
-            tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
-        return tensordict.update(sample)
+        return with_written(tensordict, sample)
     write_actions(tensordict, sample, env.full_action_spec)
     return tensordict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +12,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.data_types import Key
 from steppe.envs.done import truncated_keys
-from steppe.envs.kept_entries import DeclaredKeys, declared_keys
-from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
+from steppe.envs.kept_entries import declared_keys
+from steppe.envs.rollout.policies import Policy, as_policy, note_policy, on_device, with_written
 from steppe.envs.rollout.random_actions import RandomActions, write_actions
 from steppe.envs.rollout.row_frames import TakeActions
 from steppe.errors import SpecError
@@ -23,71 +23,67 @@ from steppe.storage import entries, name_dims
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["RolloutPlan", "actor", "finish", "known_actions", "plan"]
+__all__ = ["RolloutPlan", "actor", "finish", "known_actions"]
 
 
 @dataclass
 class RolloutPlan:
-    """The arguments of one rollout, checked."""
+    """The arguments of :meth:`EnvBase.rollout`, checked; made when the environment has been reset.
 
+    Attributes:
+        policy: a function from TensorDict to TensorDict; None for random actions or ``actions``.
+        tensordict: the data of the first step.
+        policy_device: the device to which data is moved for the policy; None if it is not moved.
+        truncated_keys: the truncated and done entries that the last step sets.
+        declared: private entries that are kept.
+    """
+
+    env: EnvBase
     max_steps: int
-    policy: Policy | None
+    policy: Any
     callback: Callable[[Any, TensorDictBase], object] | None
-    actions: Iterator[Any] | None
-    start: TensorDictBase | None
-    break_any: bool
-    break_all: bool
-    contiguous: bool | None
+    actions: Any
+    auto_reset: bool
+    auto_cast_to_device: bool
+    break_when_any_done: bool | None
+    break_when_all_done: bool | None
+    return_contiguous: bool | None
+    tensordict: TensorDictBase | None
+    set_truncated: bool
     out: TensorDictBase | None
-    storing_device: torch.device | None
-    policy_device: torch.device | None
-    batch_dims: int
-    truncated_keys: list[tuple[Any, Any]] = field(default_factory=list)
-    declared: DeclaredKeys = frozenset()
+    trust_policy: bool
+    storing_device: torch.device | str | None
+    set_state: bool | None
 
-
-def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
-    """Check the arguments of :meth:`EnvBase.rollout`, and reset the environment unless ``auto_reset=False``."""
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
-        raise SpecError(f"rollout: max_steps is a whole number >= 1, found {max_steps!r}.")
-    break_any, break_all = given["break_when_any_done"], given["break_when_all_done"]
-    if break_any and break_all:
-        raise TypeError("rollout: break_when_any_done and break_when_all_done cannot both be True: choose one.")
-    if break_any is None:
-        break_any = not break_all
-    policy, actions = given["policy"], given["actions"]
-    if policy is not None and actions is not None:
-        raise TypeError("rollout: give a policy or actions, not both.")
-    if hasattr(actions, "__len__"):
-        if not len(actions):
-            raise _out_of_actions()
-        max_steps = min(max_steps, len(actions))
-    if policy is not None and not given["trust_policy"]:
-        policy = as_policy(policy, env)
-    start = given["tensordict"]
-    if given["auto_reset"]:
-        start = env.reset(start, set_state=given["set_state"])
-    elif start is None:
-        raise TypeError("rollout: auto_reset=False needs tensordict=, the data to start from.")
-    else:
-        start = env.maybe_reset(start)
-    storing = given["storing_device"]
-    return RolloutPlan(
-        max_steps=max_steps,
-        policy=policy,
-        callback=given["callback"],
-        actions=iter(actions) if actions is not None else None,
-        start=start,
-        break_any=bool(break_any),
-        break_all=bool(break_all),
-        contiguous=given["return_contiguous"],
-        out=given["out"],
-        storing_device=torch.device(storing) if storing is not None else None,
-        policy_device=_policy_device(policy) if given["auto_cast_to_device"] else None,
-        batch_dims=start.batch_dims,
-        truncated_keys=truncated_keys(env, "rollout") if given["set_truncated"] else [],
-        declared=declared_keys(env, policy),
-    )
+    def __post_init__(self) -> None:
+        """Check the arguments, and reset the environment unless ``auto_reset`` is False."""
+        env, max_steps = self.env, self.max_steps
+        if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
+            raise SpecError(f"rollout: max_steps is a whole number >= 1, found {max_steps!r}.")
+        if self.break_when_any_done and self.break_when_all_done:
+            raise TypeError("rollout: break_when_any_done and break_when_all_done cannot both be True: choose one.")
+        if self.break_when_any_done is None:
+            self.break_when_any_done = not self.break_when_all_done
+        if self.policy is not None and self.actions is not None:
+            raise TypeError("rollout: give a policy or actions, not both.")
+        if hasattr(self.actions, "__len__"):
+            if not len(self.actions):
+                raise _out_of_actions()
+            self.max_steps = min(max_steps, len(self.actions))
+        if self.actions is not None:
+            self.actions = iter(self.actions)
+        if self.policy is not None and not self.trust_policy:
+            self.policy = as_policy(self.policy, env)
+        if self.auto_reset:
+            self.tensordict = env.reset(self.tensordict, set_state=self.set_state)
+        elif self.tensordict is None:
+            raise TypeError("rollout: auto_reset=False needs tensordict=, the data to start from.")
+        else:
+            self.tensordict = env.maybe_reset(self.tensordict)
+        self.batch_dims = self.tensordict.batch_dims
+        self.policy_device = _policy_device(self.policy) if self.auto_cast_to_device else None
+        self.truncated_keys = truncated_keys(env, "rollout") if self.set_truncated else []
+        self.declared = declared_keys(env, self.policy)
 
 
 def _policy_device(policy: Any) -> torch.device | None:
@@ -96,40 +92,29 @@ def _policy_device(policy: Any) -> torch.device | None:
     return None
 
 
-def actor(env: EnvBase, plan: RolloutPlan) -> Policy:
+def actor(plan: RolloutPlan) -> Policy:
     """Return what writes the actions of a rollout into the data of each step."""
-    policy = plan.policy
+    env, policy = plan.env, plan.policy
     if plan.actions is not None:
         return _replay(plan.actions, env)
     if policy is None:
         return RandomActions(env)
-    device = plan.policy_device
-    if device is None:
+    called = policy if plan.policy_device is None else on_device(policy, plan.policy_device, env.device or CPU)
 
-        def act(td: TensorDictBase) -> TensorDictBase:
-            try:
-                return with_written(td, policy(td))
-            except Exception as error:
-                note_policy(error, policy, td)
-                raise
-
-        return act
-    home = env.device if env.device is not None else CPU
-
-    def cast(td: TensorDictBase) -> TensorDictBase:
-        moved = td.to(device)
+    def act(td: TensorDictBase) -> TensorDictBase:
         try:
-            return with_written(td, with_written(moved, policy(moved)).to(home))
+            return with_written(td, called(td))
         except Exception as error:
-            note_policy(error, policy, moved)
+            note_policy(error, policy, td)
             raise
 
-    return cast
+    return act
 
 
-def known_actions(env: EnvBase, plan: RolloutPlan) -> TakeActions:
+def known_actions(plan: RolloutPlan) -> TakeActions:
     """Return what gathers ``actions=`` into blocks, each of which is checked once; or draws random actions."""
-    actions, writer = plan.actions, env.row_writer
+    env, actions = plan.env, plan.actions
+    writer = env.row_writer
     if actions is None:
         return RandomActions(env).take
     assert writer is not None
@@ -198,7 +183,7 @@ def finish(plan: RolloutPlan, result: TensorDictBase) -> TensorDictBase:
             value[(slice(None),) * plan.batch_dims + (-1,)] = True
             following.set(key, value)
     name_dims(result, [*[None] * plan.batch_dims, "time"])
-    if plan.storing_device is not None and result.device != plan.storing_device:
+    if plan.storing_device is not None:
         result = result.to(plan.storing_device)
     if plan.out is not None:
         return plan.out.update_(result) if plan.out.batch_size == result.batch_size else _wrong_out(plan.out, result)
