@@ -4,7 +4,7 @@ Collectors, agents and actors of other installed packages are found here by thei
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
 is missing, access raises :class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 
-``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
+``Delivery``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
 collectors, as steppe-agents does.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.collector_backend import CollectorBackend
+from steppe.collectors.delivery import STORED, Delivery
 from steppe.collectors.draws import Draw
 from steppe.collectors.engine import Collector
 from steppe.collectors.first_call import first_call
@@ -38,10 +39,12 @@ __all__ = [
     "Collector",
     "CollectorBackend",
     "DataCollectorBase",
+    "Delivery",
     "Draw",
     "LocalBackend",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
+    "STORED",
     "RequestEngine",
     "SoleUse",
     "SyncDataCollector",

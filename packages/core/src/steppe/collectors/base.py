@@ -9,7 +9,7 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.collectors.delivery import Delivery
+from steppe.collectors.delivery import COLLECTED, Delivery
 from steppe.collectors.request_form import RequestForm
 from steppe.errors import ClosedError, StateError, WorkerError
 from steppe.workers import SHUTDOWN_TIMEOUT, exclusive
@@ -72,8 +72,7 @@ class DataCollectorBase(RequestForm):
 
     def drop_running_trajectories(self) -> None:
         """Drop the parts of unfinished trajectories that are kept for whole ones: their episodes do not continue."""
-        if self._delivery.whole is not None:
-            self._delivery.whole.drop_running()
+        self._delivery.drop_running()
 
     def next(self) -> TensorDictBase | None:
         """Collect one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
@@ -129,10 +128,10 @@ class DataCollectorBase(RequestForm):
             self.pre_collect_hook()
         start = time.perf_counter()
         batch, frames = self.collect(random=self._is_random)
-        begun, seconds = self._delivery.begun(batch), self._seconds + time.perf_counter() - start
+        seconds = self._seconds + time.perf_counter() - start
         # In one statement, so that Ctrl-C comes before all of it or after.
         (self._delivery.batch, self._frames, self._iterations, self._seconds, self.backend.batch_lost) = (
-            *(begun, self._frames + frames, self._iterations + 1, seconds),
+            *((batch, COLLECTED), self._frames + frames, self._iterations + 1, seconds),
             False,
         )
 

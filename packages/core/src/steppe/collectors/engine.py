@@ -18,6 +18,7 @@ from steppe.collectors.schedules import Lockstep
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType, next_seed
 from steppe.errors import PolicyError
+from steppe.registry import find_class
 from steppe.workers import InUse, exclusive
 
 __all__ = ["Collector"]
@@ -239,7 +240,8 @@ class Collector(DataCollectorBase):
         try:
             self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
             self._warn_of_rounding(frames_per_batch)
-            self._set_up_loop(Delivery(self, self.backend.done_groups))
+            whole = trajs_per_batch is not None
+            self._set_up_loop(find_class("collector", "WholeTrajectories")(self) if whole else Delivery(self))
             self.closed = False
             for number in (seed, seeds):
                 if number is not None:
@@ -323,8 +325,7 @@ class Collector(DataCollectorBase):
         if self._requests is not None and not self.num_workers:
             self._requests.forget()
         self.backend.reset(kwargs)
-        if self._delivery.whole is not None:
-            self._delivery.whole.drop_all()
+        self._delivery.drop_all()
 
     @exclusive("set_seed")
     def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool = False) -> int | None:
