@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from steppe.collectors.acting import first_call
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import STORED, Delivery
 from steppe.collectors.draws import Draw
 from steppe.collectors.engine import Collector
-from steppe.collectors.first_call import first_call
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
