@@ -340,9 +340,7 @@ class Lanes:
             td = self._called(td, lanes)
         else:
             protected = ProtectedEntries(td, of_env=True)
-            td = first_call(
-                self._name, self.policy, lambda data: self._called(data, lanes), td, trusted=self._trusted
-            )
+            td = first_call(self._name, self.policy, lambda data: self._called(data, lanes), td, trusted=self._trusted)
             protected.check(self.policy, td)
             self._check_next(td)
             self._checked = True

@@ -82,7 +82,9 @@ class WholeTrajectories(Delivery):
         if self.collector.replay_buffer is not None or len(self) < self._number:
             return None
         frames = self._first(self._number)
-        trajectories = split_trajectories(frames, prefix="collector") if self.collector.traj_format == "padded" else frames
+        trajectories = (
+            split_trajectories(frames, prefix="collector") if self.collector.traj_format == "padded" else frames
+        )
         self._forget_first(self._number)
         return trajectories
 

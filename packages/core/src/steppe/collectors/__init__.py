@@ -4,8 +4,8 @@ Collectors, agents and actors of other installed packages are found here by thei
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
 is missing, access raises :class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 
-``Delivery``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
-collectors, as steppe-agents does.
+``Delivery``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages
+that extend collectors, as steppe-agents does.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from steppe.envs import rows_ended as row_ends
 
 __all__ = [
     "OWN_ENV",
+    "STORED",
     "AgentDeclarations",
     "Collector",
     "CollectorBackend",
@@ -44,7 +45,6 @@ __all__ = [
     "LocalBackend",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
-    "STORED",
     "RequestEngine",
     "SoleUse",
     "SyncDataCollector",

@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.planning import planned
 from steppe.collectors.weights import Weights
-from steppe.envs import EnvBase, RandomActions, as_policy, called_with, policy_name, with_written
+from steppe.envs import EnvBase, RandomActions, as_policy, called_with, on_device, policy_name, with_written
 from steppe.errors import PolicyError, SteppeError
 
 __all__ = ["Acting", "first_call"]
@@ -52,7 +52,7 @@ class Acting:
         # has none.
         needs_no_device = env_device or (torch.device("cpu") if self._device is None else None)
         if policy_device is not None and policy_device != needs_no_device:
-            act = _on_device(act, policy_device, env_device or torch.device("cpu"))
+            act = on_device(act, policy_device, env_device or torch.device("cpu"))
         return act
 
     @property
@@ -114,9 +114,7 @@ class Acting:
             seed_policy(number)
 
 
-def first_call(
-    name: str, policy: object, act: _Act, root: TensorDictBase, *, trusted: bool
-) -> TensorDictBase:
+def first_call(name: str, policy: object, act: _Act, root: TensorDictBase, *, trusted: bool) -> TensorDictBase:
     """Call a policy for the first time, with errors that name the policy and its input.
 
     Args:
@@ -144,14 +142,3 @@ def first_call(
             f"{type(error).__name__}: {error}. It was called with {called_with(policy, root)}."
         ) from error
     return with_written(root, acted)
-
-
-def _on_device(act: _Act, policy_device: torch.device, env_device: torch.device) -> _Act:
-    """Return ``act`` with its input moved to the policy's device and its output moved back."""
-
-    def moved(tensordict: TensorDictBase) -> TensorDictBase:
-        acted = act(tensordict.to(policy_device))
-        # The caller of this function raises the error if the policy returned something else than a TensorDict.
-        return acted.to(env_device) if isinstance(acted, TensorDictBase) else acted
-
-    return moved

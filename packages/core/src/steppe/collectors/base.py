@@ -51,24 +51,24 @@ class DataCollectorBase(RequestForm):
         """How often the policy was updated."""
         return self.backend.policy_version
 
-    def collect(self, *, random: bool) -> tuple[TensorDictBase, int]:
+    def collect(self, *, random_frames: int) -> tuple[TensorDictBase, int]:
         """Collect one batch as it comes out of the environment, which is neither counted nor delivered.
 
         Args:
-            random: take random actions; the policy is not called.
+            random_frames: see :meth:`CollectorBackend.collect`.
 
         Returns:
             The batch, and how many frames it has.
         """
         if self._requests is not None:
             self._requests.forget()
-        return self.backend.collect(random)
+        return self.backend.collect(random_frames)
 
     @property
-    def _is_random(self) -> bool:
-        """Whether the next batch is of random actions."""
+    def _random_frames(self) -> int:
+        """How many of the frames from here on are of random actions; 0 or less: none."""
         done = self._frames if self.replay_buffer is None else getattr(self.replay_buffer, "write_count", self._frames)
-        return bool(done < self.init_random_frames)
+        return int(self.init_random_frames - done)
 
     def drop_running_trajectories(self) -> None:
         """Drop the parts of unfinished trajectories that are kept for whole ones: their episodes do not continue."""
@@ -127,7 +127,7 @@ class DataCollectorBase(RequestForm):
         if self.pre_collect_hook is not None:
             self.pre_collect_hook()
         start = time.perf_counter()
-        batch, frames = self.collect(random=self._is_random)
+        batch, frames = self.collect(random_frames=self._random_frames)
         seconds = self._seconds + time.perf_counter() - start
         # In one statement, so that Ctrl-C comes before all of it or after.
         (self._delivery.batch, self._frames, self._iterations, self._seconds, self.backend.batch_lost) = (

@@ -35,6 +35,7 @@ _NOT_SUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(
         ("weight_updater", "weight_sync_schemes", "weight_recv_schemes"), ((None,), "call update_policy_weights_")
     ),
+    "reset_when_done": ((True,), "a loop with env.step, because rows that have ended cannot be stepped on"),
     "extend_buffer": ((True,), "postproc=, or a replay buffer whose extend does it"),
     "backend": ((None, "direct"), _ONE_PROCESS),
     "num_collectors": ((None, 1), _ONE_PROCESS),
@@ -87,7 +88,6 @@ def check(
     Raises:
         TypeError: two arguments contradict each other, or one has no use.
         SpecError: an argument has a value that is not allowed.
-        NotSupported: rows whose episode has ended are to be left alone.
     """
     whole, split, traj_format = settings["trajs_per_batch"], settings["split_trajs"], settings["traj_format"]
     if traj_format not in (None, "padded", "cat"):
@@ -99,8 +99,6 @@ def check(
         raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {cat_results!r}.")
     if threshold is not None and not 0.0 <= threshold <= 1.0:
         raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
-    if not settings["reset_when_done"]:
-        raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
     given = {argument for argument, value in settings.items() if value is not None}
     no_ids = not settings["track_traj_ids"]
     contradictions = {

@@ -69,7 +69,6 @@ class Collector(DataCollectorBase):
         init_random_frames: take random actions until this many frames are collected, in whole batches. The policy is
             not called for these frames, and they lack the other entries that it writes.
         reset_at_each_iter: begin new episodes with each batch.
-        reset_when_done: must be True: rows whose episode has ended are always reset.
         split_trajs: yield trajectories, see :func:`~steppe.collectors.split_trajectories`.
         exploration_type: the exploration type during the calls of the policy.
         return_same_td: yield the same memory each time, which the next batch overwrites, instead of a copy.
@@ -152,7 +151,6 @@ class Collector(DataCollectorBase):
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = 0,
         reset_at_each_iter: bool = False,
-        reset_when_done: bool = True,
         split_trajs: bool | None = False,
         exploration_type: ExplorationType | None = ExplorationType.RANDOM,
         return_same_td: bool = False,
@@ -210,7 +208,7 @@ class Collector(DataCollectorBase):
         self.init_random_frames = 0 if policy is None and policy_factory is None else max(random_frames, 0)
         max_frames = arguments.whole_number("max_frames_per_traj", max_frames_per_traj, optional=True)
         self.max_frames_per_traj = max(max_frames, 0)
-        self.reset_when_done, self.set_truncated = True, set_truncated
+        self.set_truncated = set_truncated
         self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
         self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
         self.compact_obs, self.update_at_each_batch = compact_obs, update_at_each_batch
@@ -301,8 +299,9 @@ class Collector(DataCollectorBase):
         return self.backend.num_workers
 
     def __repr__(self) -> str:
+        envs = f"{self.num_workers} workers" if self.num_workers else repr(self.env)
         return (
-            f"{type(self).__name__}({self.backend.describe()}, frames_per_batch={self.frames_per_batch}, "
+            f"{type(self).__name__}({envs}, frames_per_batch={self.frames_per_batch}, "
             f"total_frames={self.total_frames}, frames={self._frames})"
         )
 
@@ -440,5 +439,5 @@ class Collector(DataCollectorBase):
         Raises:
             SpecError: it is of another number of workers.
         """
-        self.backend.load_state_dict(state_dict, strict=strict, frames=state_dict.get("frames", 0))
+        self.backend.load_state_dict(state_dict, strict=strict)
         self._iterations, self._frames = state_dict["iter"], state_dict["frames"]

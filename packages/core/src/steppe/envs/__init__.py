@@ -31,7 +31,7 @@ from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.module import Module
 from steppe.envs.next_root import step_mdp, write_begun, written_by_policy
 from steppe.envs.rollout.code_path import rows_problem
-from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name, with_written
+from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, on_device, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
@@ -93,6 +93,7 @@ __all__ = [
     "missing_action",
     "name_place",
     "next_seed",
+    "on_device",
     "policy_name",
     "put_actions",
     "refuse_seed",

@@ -18,7 +18,16 @@ from steppe.storage import entries
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["Policy", "RandomPolicy", "as_policy", "called_with", "note_policy", "policy_name", "with_written"]
+__all__ = [
+    "Policy",
+    "RandomPolicy",
+    "as_policy",
+    "called_with",
+    "note_policy",
+    "on_device",
+    "policy_name",
+    "with_written",
+]
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 
@@ -135,6 +144,22 @@ def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
     if isinstance(written, LazyStackedTensorDict) and not isinstance(root, LazyStackedTensorDict):
         root = lazy_stack(list(root.unbind(written.stack_dim)), written.stack_dim)
     return root.update(written)
+
+
+def on_device(policy: Policy, device: torch.device, home: torch.device) -> Policy:
+    """Return a policy that acts on another device than that of its data.
+
+    Args:
+        policy: a function from TensorDict to TensorDict.
+        device: the device of the policy, to which the data is moved.
+        home: the device of the data, to which the output is moved.
+    """
+
+    def act(tensordict: TensorDictBase) -> TensorDictBase:
+        moved = tensordict.to(device)
+        return with_written(moved, policy(moved)).to(home)
+
+    return act
 
 
 def note_policy(error: Exception, policy: Any, root: TensorDictBase) -> None:

@@ -13,7 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs.data_types import Key
 from steppe.envs.done import truncated_keys
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys
-from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
+from steppe.envs.rollout.policies import Policy, as_policy, note_policy, on_device, with_written
 from steppe.envs.rollout.random_actions import RandomActions, write_actions
 from steppe.envs.rollout.row_frames import TakeActions
 from steppe.errors import SpecError
@@ -103,28 +103,18 @@ def actor(env: EnvBase, plan: RolloutPlan) -> Policy:
         return _replay(plan.actions, env)
     if policy is None:
         return RandomActions(env)
-    device = plan.policy_device
-    if device is None:
+    called = policy
+    if plan.policy_device is not None:
+        called = on_device(policy, plan.policy_device, env.device if env.device is not None else CPU)
 
-        def act(td: TensorDictBase) -> TensorDictBase:
-            try:
-                return with_written(td, policy(td))
-            except Exception as error:
-                note_policy(error, policy, td)
-                raise
-
-        return act
-    home = env.device if env.device is not None else CPU
-
-    def cast(td: TensorDictBase) -> TensorDictBase:
-        moved = td.to(device)
+    def act(td: TensorDictBase) -> TensorDictBase:
         try:
-            return with_written(td, with_written(moved, policy(moved)).to(home))
+            return with_written(td, called(td))
         except Exception as error:
-            note_policy(error, policy, moved)
+            note_policy(error, policy, td)
             raise
 
-    return cast
+    return act
 
 
 def known_actions(env: EnvBase, plan: RolloutPlan) -> TakeActions:
