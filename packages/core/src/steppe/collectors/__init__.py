@@ -17,9 +17,9 @@ from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import STORED, Delivery
-from steppe.collectors.draws import Draw
 from steppe.collectors.engine import Collector
 from steppe.collectors.local_backend import LocalBackend
+from steppe.collectors.planning import Draw
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
     MultiSyncDataCollector,

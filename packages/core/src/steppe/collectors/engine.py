@@ -223,6 +223,8 @@ class Collector(DataCollectorBase):
         self.split_trajs, self.postproc = bool(split_trajs), postproc
         self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, post_collect_hook
         self.replay_buffer = replay_buffer
+        if trajs_per_batch is not None:
+            trajs_per_batch = arguments.whole_number(f"{name}: trajs_per_batch", trajs_per_batch)
         self.trajs_per_batch, self.trajs_per_write = trajs_per_batch, trajs_per_write
         self.traj_format, self.reset_at_each_iter = traj_format or "padded", bool(reset_at_each_iter)
         self.device, self.policy_device = device, device if policy_device is None else policy_device
