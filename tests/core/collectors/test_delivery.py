@@ -50,7 +50,7 @@ def test_random_frames_are_counted_by_writes_to_the_buffer() -> None:
     assert [bool(data["action"][..., 1].all()) for data in buffer.extended[1:]] == [False, True, True]
 
 
-def test_random_frames_of_one_worker_after_another_are_counted_by_writes() -> None:
+def test_random_frames_in_turns_are_counted_by_writes() -> None:
     """MultiaSyncDataCollector counts the frames in the buffer, and those that workers have begun."""
     buffer = Buffer()
     buffer.extend(TensorDict({}, [12]))  # of an earlier collector

@@ -92,19 +92,17 @@ class Acting:
         if random or self.in_requests is None:
             return self.random
         act = planned(self.in_requests)
-        return act if self._has_acted else self._checking_first(act)
+        if self._has_acted:
+            return act
 
-    def _checking_first(self, act: _Act) -> _Act:
-        """Return ``act`` with a first call that raises PolicyError if the policy does not fit."""
-
-        def acting(root: TensorDictBase) -> TensorDictBase:
+        def checking_first(root: TensorDictBase) -> TensorDictBase:
             if self._has_acted:
                 return act(root)
             root = first_call(self._name, self.policy, act, root, trusted=self.trusted)
             self._has_acted = True
             return root
 
-        return acting
+        return checking_first
 
     def seed(self, number: int) -> None:
         """Seed the random numbers of torch, and those of the policy if it has a method ``seed``."""
