@@ -23,6 +23,10 @@ def batches(frames: int = 40, **arguments: Any) -> list[TensorDictBase]:
         return list(collector)
 
 
+def test_the_number_of_trajectories_may_be_a_whole_float() -> None:
+    assert {len(data) for data in batches(trajs_per_batch=2.0)} == {2}
+
+
 def test_whole_trajectories_come_padded_with_a_mask() -> None:
     found = batches(trajs_per_batch=2)
 

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule
 
-from steppe import Collector, EnvBase, SerialEnv, StepCounter, TransformedEnv
+from steppe import Collector, EnvBase, MultiaSyncDataCollector, SerialEnv, StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
 from tests.core.collectors.buffers import Buffer
 
@@ -48,6 +48,20 @@ def test_random_frames_are_counted_by_writes_to_the_buffer() -> None:
             next(collector)
 
     assert [bool(data["action"][..., 1].all()) for data in buffer.extended[1:]] == [False, True, True]
+
+
+def test_random_frames_in_turns_are_counted_by_writes() -> None:
+    """MultiaSyncDataCollector counts the frames in the buffer, and those that workers have begun."""
+    buffer = Buffer()
+    buffer.extend(TensorDict({}, [12]))  # of an earlier collector
+    policy = TensorDictModule(second, in_keys=["observation"], out_keys=["action"])
+    arguments: dict[str, Any] = {"frames_per_batch": 12, "replay_buffer": buffer, "init_random_frames": 24}
+    with MultiaSyncDataCollector([make] * 2, policy, **arguments) as collector:
+        for _ in range(4):
+            next(collector)
+
+    acted = [bool(data["action"][..., 1].all()) for data in buffer.extended[1:]]
+    assert sorted(acted) == [False, True, True, True], "one batch of random actions, whichever worker is the first"
 
 
 def test_hooks_are_called_before_and_after_each_batch() -> None:

@@ -17,7 +17,6 @@ from tensordict import TensorDictBase
 import steppe.collectors
 from steppe import Collector, EnvBase, MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
 from steppe.collectors.delivery import Delivery
-from steppe.envs import done_groups
 from steppe_agents import WholeTrajectories, whole_trajectories
 from steppe_testing import ArrayCountingEnv, CountingEnv
 from tests.core.collectors.buffers import Buffer
@@ -128,7 +127,8 @@ def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.Mo
     with Collector(make, frames_per_batch=10, total_frames=40, seed=0) as collector:
         given = list(collector)
     ended = sum(int(batch["next", "done"].sum()) for batch in given)
-    whole = WholeTrajectories(done_groups(make().full_done_spec), number=ended, padded=False, per_write=None)
+    with Collector(make, frames_per_batch=10, trajs_per_batch=ended, traj_format="cat") as collector:
+        whole = WholeTrajectories(collector)
     joined, left = whole_trajectories._concatenated, [3]
 
     def interrupts(pieces: list[TensorDictBase]) -> TensorDictBase:

@@ -16,6 +16,7 @@ from steppe.errors import InfoError
 from steppe.specs import CPU
 from steppe_agents.agent_infos import default_infos
 from steppe_agents.agent_state import AgentState
+from steppe_agents.protected_entries import ProtectedEntries
 
 __all__ = ["AgentSteps"]
 
@@ -35,7 +36,8 @@ class AgentSteps:
     """
 
     def __init__(self, env: EnvBase, policy: object, groups: list[DoneGroup], *, keeps_states: bool) -> None:
-        self._env, self._groups = env, groups
+        self._env, self._policy, self._groups = env, policy, groups
+        self._checked = False
         self._declarations, self._state = AgentDeclarations.of(policy), AgentState(policy)
         self._has_state = bool(self._state.keys)
         self._stores_state = keeps_states and self._has_state
@@ -114,8 +116,12 @@ class AgentSteps:
         """
         state = before = root.get("agent_state", None)
         init = root.get("is_init")
+        protected = None if random or self._checked else ProtectedEntries(root, of_env=False)
         acted = act(root) if random or self._is_flat else self._on_rows(act, root)
         root = with_written(root, acted)
+        if protected is not None:
+            protected.check(self._policy, root)
+            self._checked = True
         if self._has_state and not random:
             state = self._state.next_state(root)
         frame, following = self._env.step_and_maybe_reset(self._without_agent_entries(root))

@@ -21,6 +21,7 @@ from steppe.storage import storage_problem
 from steppe_agents.agent_state import AgentState
 from steppe_agents.frame_store import FrameStore, RunningRow
 from steppe_agents.padded_call import PaddedCall
+from steppe_agents.protected_entries import ProtectedEntries
 from steppe_agents.segment import Segment
 from steppe_agents.slots import Columns, SlotWriter
 from steppe_agents.trajectories import Trajectories
@@ -338,14 +339,9 @@ class Lanes:
         elif self._checked:
             td = self._called(td, lanes)
         else:
-            td = first_call(
-                self._name,
-                self.policy,
-                lambda data: self._called(data, lanes),
-                td,
-                protected=None,
-                trusted=self._trusted,
-            )
+            protected = ProtectedEntries(td, of_env=True)
+            td = first_call(self._name, self.policy, lambda data: self._called(data, lanes), td, trusted=self._trusted)
+            protected.check(self.policy, td)
             self._check_next(td)
             self._checked = True
         state = self._agent_state.next_state(td)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from tensordict import TensorDictBase
 from tensordict import cat as cat_tds
 
-from steppe.collectors import split_trajectories
-from steppe.envs import DoneGroup, rows_ended
+from steppe.collectors import STORED, Collector, Delivery, split_trajectories
+from steppe.envs import rows_ended
 
 __all__ = ["WholeTrajectories"]
 
 _State = tuple[dict[int, list[TensorDictBase]], list[TensorDictBase]]
 
 
-class WholeTrajectories:
+class WholeTrajectories(Delivery):
     """Converts batches of frames to whole trajectories, in the order in which they ended.
 
     Each method computes its result first and assigns it last, so Ctrl-C loses no frame of a trajectory.
@@ -24,20 +22,20 @@ class WholeTrajectories:
     A collector makes it for ``trajs_per_batch=``.
 
     Args:
-        groups: the levels of the data that have done entries, the root first.
-        number: how many trajectories the caller gets at once.
-        padded: the caller gets ``[number, longest]``, padded, with a mask; False: ``[frames]``, one trajectory after
-            the other.
-        per_write: how many trajectories are written to a replay buffer at once; None: all that have ended.
+        collector: the collector. ``trajs_per_batch`` is how many trajectories the caller gets at once. With
+            ``traj_format="padded"`` these are ``[trajectories, longest]``, padded, with a mask; with ``"cat"`` they are
+            ``[frames]``, one trajectory after the other. ``trajs_per_write`` is how many trajectories are written to a
+            replay buffer at once; None: all that have ended.
 
     Attributes:
         state: the segments of running trajectories by id, and the trajectories that have ended. Both are replaced,
             never changed in place.
     """
 
-    def __init__(self, groups: list[DoneGroup], *, number: int, padded: bool, per_write: int | None) -> None:
-        self._groups = groups
-        self._number, self._padded, self._per_write = number, padded, per_write
+    def __init__(self, collector: Collector) -> None:
+        super().__init__(collector)
+        assert collector.trajs_per_batch is not None
+        self._number = collector.trajs_per_batch
         self.state: _State = ({}, [])
 
     def __len__(self) -> int:
@@ -62,7 +60,7 @@ class WholeTrajectories:
             ids = ids[ids >= 0]
         order = ids.argsort(stable=True)
         flat = flat[order]
-        ends = rows_ended(flat.get("next"), self._groups)
+        ends = rows_ended(flat.get("next"), self.collector.backend.done_groups)
         numbers, lengths = ids[order].unique_consecutive(return_counts=True)
         segments = flat.split(lengths.tolist())
         for number, segment, end in zip(numbers.tolist(), segments, lengths.cumsum(0), strict=True):
@@ -81,19 +79,36 @@ class WholeTrajectories:
 
     def waiting(self) -> TensorDictBase | None:
         """Return and drop the trajectories that the caller gets next; None if not enough have ended."""
-        if len(self) < self._number:
+        if self.collector.replay_buffer is not None or len(self) < self._number:
             return None
         frames = self._first(self._number)
-        trajectories = split_trajectories(frames, prefix="collector") if self._padded else frames
+        trajectories = (
+            split_trajectories(frames, prefix="collector") if self.collector.traj_format == "padded" else frames
+        )
         self._forget_first(self._number)
         return trajectories
 
-    def store(self, buffer: Any) -> None:
-        """Write the trajectories that have ended to a replay buffer, ``[frames]`` each time, and drop them."""
+    def store(self, batch: TensorDictBase) -> None:
+        """Add the frames of a processed batch, and set the stage."""
+        running, ended = self.with_batch(batch)
+        # In one statement, so that Ctrl-C cannot make the next call add the frames of this batch twice.
+        self.state, self.batch = ({} if self.collector.reset_at_each_iter else running, ended), (batch, STORED)
+
+    def deliver(self) -> bool:
+        """Run the remaining stages for ``batch``.
+
+        With a replay buffer, write the trajectories that have ended to it, ``[frames]`` each time, and drop them.
+        """
+        super().deliver()
+        buffer, per_write = self.collector.replay_buffer, self.collector.trajs_per_write
+        if buffer is None:
+            self.batch = None
+            return False
         while len(self):
-            number = len(self) if self._per_write is None else self._per_write
+            number = len(self) if per_write is None else per_write
             buffer.extend(self._first(number))
             self._forget_first(number)
+        return True
 
     def _first(self, number: int) -> TensorDictBase:
         return _concatenated(self.state[1][:number])

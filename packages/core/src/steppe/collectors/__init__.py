@@ -4,21 +4,22 @@ Collectors, agents and actors of other installed packages are found here by thei
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
 is missing, access raises :class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 
-``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
-collectors, as steppe-agents does.
+``Delivery``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages
+that extend collectors, as steppe-agents does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from steppe.collectors.acting import first_call
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.collector_backend import CollectorBackend
-from steppe.collectors.draws import Draw
+from steppe.collectors.delivery import STORED, Delivery
 from steppe.collectors.engine import Collector
-from steppe.collectors.first_call import first_call
 from steppe.collectors.local_backend import LocalBackend
+from steppe.collectors.planning import Draw
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
     MultiSyncDataCollector,
@@ -34,10 +35,12 @@ from steppe.envs import rows_ended as row_ends
 
 __all__ = [
     "OWN_ENV",
+    "STORED",
     "AgentDeclarations",
     "Collector",
     "CollectorBackend",
     "DataCollectorBase",
+    "Delivery",
     "Draw",
     "LocalBackend",
     "MultiSyncDataCollector",

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.collectors.first_call import AGENT_OWNED, first_call
 from steppe.collectors.planning import planned
 from steppe.collectors.weights import Weights
-from steppe.envs import EnvBase, RandomActions, as_policy, on_device
+from steppe.envs import EnvBase, RandomActions, as_policy, called_with, on_device, policy_name, with_written
+from steppe.errors import PolicyError, SteppeError
 
-__all__ = ["Acting"]
+__all__ = ["Acting", "first_call"]
 
 _Act = Callable[[TensorDictBase], TensorDictBase]
 
@@ -41,7 +41,7 @@ class Acting:
         self.version = 0
         self.in_requests: _Act | None = None if policy is None else self._adapted()
         self._random: RandomActions | None = None
-        self._has_acted = False  # whether the policy has passed the checks of its first call in a batch
+        self._has_acted = False  # whether the first call of the policy in a batch has succeeded
 
     def _adapted(self) -> _Act:
         """Return the policy as a function of TensorDicts on the device of the environment."""
@@ -92,20 +92,17 @@ class Acting:
         if random or self.in_requests is None:
             return self.random
         act = planned(self.in_requests)
-        return act if self._has_acted else self._checking_first(act)
+        if self._has_acted:
+            return act
 
-    def _checking_first(self, act: _Act) -> _Act:
-        """Return ``act`` with checks in its first call, which raise PolicyError if the policy does not fit."""
-
-        def acting(root: TensorDictBase) -> TensorDictBase:
+        def checking_first(root: TensorDictBase) -> TensorDictBase:
             if self._has_acted:
                 return act(root)
-            # A policy may write over observations in batches, but never over infos or an agent's state.
-            root = first_call(self._name, self.policy, act, root, protected=AGENT_OWNED, trusted=self.trusted)
+            root = first_call(self._name, self.policy, act, root, trusted=self.trusted)
             self._has_acted = True
             return root
 
-        return acting
+        return checking_first
 
     def seed(self, number: int) -> None:
         """Seed the random numbers of torch, and those of the policy if it has a method ``seed``."""
@@ -113,3 +110,33 @@ class Acting:
         seed_policy = getattr(self.policy, "seed", None)
         if callable(seed_policy):
             seed_policy(number)
+
+
+def first_call(name: str, policy: object, act: _Act, root: TensorDictBase, *, trusted: bool) -> TensorDictBase:
+    """Call a policy for the first time, with errors that name the policy and its input.
+
+    Args:
+        name: of the collector, for errors.
+        policy: the caller's policy, for errors.
+        act: calls the policy.
+        root: data from the environment.
+        trusted: do not convert errors of the policy to PolicyError.
+
+    Returns:
+        ``root``, updated with the output of the policy.
+
+    Raises:
+        PolicyError: the policy raised an error, or returned something else than a TensorDict.
+    """
+    try:
+        acted = act(root)
+    except SteppeError:
+        raise
+    except Exception as error:
+        if trusted:
+            raise
+        raise PolicyError(
+            f"{name}: the policy {policy_name(policy)} does not act on what the environment gives it: "
+            f"{type(error).__name__}: {error}. It was called with {called_with(policy, root)}."
+        ) from error
+    return with_written(root, acted)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.collectors.delivery import Delivery
+from steppe.collectors.delivery import COLLECTED, Delivery
 from steppe.collectors.request_form import RequestForm
 from steppe.errors import ClosedError, StateError, WorkerError
 from steppe.workers import SHUTDOWN_TIMEOUT, exclusive
@@ -51,29 +51,28 @@ class DataCollectorBase(RequestForm):
         """How often the policy was updated."""
         return self.backend.policy_version
 
-    def collect(self, *, random: bool) -> tuple[TensorDictBase, int]:
+    def collect(self, *, random_frames: int) -> tuple[TensorDictBase, int]:
         """Collect one batch as it comes out of the environment, which is neither counted nor delivered.
 
         Args:
-            random: take random actions; the policy is not called.
+            random_frames: see :meth:`CollectorBackend.collect`.
 
         Returns:
             The batch, and how many frames it has.
         """
         if self._requests is not None:
             self._requests.forget()
-        return self.backend.collect(random)
+        return self.backend.collect(random_frames)
 
     @property
-    def _is_random(self) -> bool:
-        """Whether the next batch is of random actions."""
+    def _random_frames(self) -> int:
+        """How many of the frames from here on are of random actions; 0 or less: none."""
         done = self._frames if self.replay_buffer is None else getattr(self.replay_buffer, "write_count", self._frames)
-        return bool(done < self.init_random_frames)
+        return int(self.init_random_frames - done)
 
     def drop_running_trajectories(self) -> None:
         """Drop the parts of unfinished trajectories that are kept for whole ones: their episodes do not continue."""
-        if self._delivery.whole is not None:
-            self._delivery.whole.drop_running()
+        self._delivery.drop_running()
 
     def next(self) -> TensorDictBase | None:
         """Collect one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
@@ -128,11 +127,11 @@ class DataCollectorBase(RequestForm):
         if self.pre_collect_hook is not None:
             self.pre_collect_hook()
         start = time.perf_counter()
-        batch, frames = self.collect(random=self._is_random)
-        begun, seconds = self._delivery.begun(batch), self._seconds + time.perf_counter() - start
+        batch, frames = self.collect(random_frames=self._random_frames)
+        seconds = self._seconds + time.perf_counter() - start
         # In one statement, so that Ctrl-C comes before all of it or after.
         (self._delivery.batch, self._frames, self._iterations, self._seconds, self.backend.batch_lost) = (
-            *(begun, self._frames + frames, self._iterations + 1, seconds),
+            *((batch, COLLECTED), self._frames + frames, self._iterations + 1, seconds),
             False,
         )
 

@@ -72,7 +72,6 @@ class BatchMaker:
         self._frames_are_for: tuple[bool, RandomActions | None, int] | None = None
         self._memory: Mapping[Key, torch.Tensor] = {}
         self._batch: TensorDictBase | None = None
-        self._random = False  # whether the batch whose first step was taken is of random actions
 
     # -- the root of the next batch ------------------------------------------------------------------------------
 
@@ -117,8 +116,7 @@ class BatchMaker:
         if not self.holds_first_step:
             root = self._root if self._root is not None else self._begin()
             self._root = None  # as in ``collect``
-            root = self._steps_to(1, root, random=False)
-            self._root, self._random, self.holds_first_step = root, False, True
+            self._root, self.holds_first_step = self._steps_to(1, root, random=False), True
         example = self._stored().clone()
         if self.env.has_dynamic_specs or not _is_plain(example):
             return None
@@ -146,7 +144,7 @@ class BatchMaker:
 
         Args:
             random: take random actions without calling the policy; the batch lacks what the policy writes. If
-                :meth:`prepare` has taken the first step, that decides for its batch.
+                :meth:`prepare` has taken the first step, the policy takes the others too.
             anew: begin new episodes.
         """
         begun, self.holds_first_step = self.holds_first_step, False
@@ -156,7 +154,7 @@ class BatchMaker:
         # An interrupted batch leaves the environment in an unknown state: the next batch then begins with a reset.
         self._root = None
         if not begun or not (self.steps == 1 or (self._stopped is not None and self._stopped())):
-            root = self._steps_to(self.steps, root, random=self._random if begun else random, begun=begun)
+            root = self._steps_to(self.steps, root, random=random and not begun, begun=begun)
         batch = self._yielded()
         self._root = root
         return batch

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.envs import EnvBase
 from steppe.errors import NotSupported, SpecError
-from steppe.registry import env_factory, make_env
+from steppe.registry import env_factory
 
 __all__ = [
     "IGNORED",
@@ -35,6 +35,7 @@ _NOT_SUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(
         ("weight_updater", "weight_sync_schemes", "weight_recv_schemes"), ((None,), "call update_policy_weights_")
     ),
+    "reset_when_done": ((True,), "a loop with env.step, because rows that have ended cannot be stepped on"),
     "extend_buffer": ((True,), "postproc=, or a replay buffer whose extend does it"),
     "backend": ((None, "direct"), _ONE_PROCESS),
     "num_collectors": ((None, 1), _ONE_PROCESS),
@@ -87,20 +88,15 @@ def check(
     Raises:
         TypeError: two arguments contradict each other, or one has no use.
         SpecError: an argument has a value that is not allowed.
-        NotSupported: rows whose episode has ended are to be left alone.
     """
     whole, split, traj_format = settings["trajs_per_batch"], settings["split_trajs"], settings["traj_format"]
     if traj_format not in (None, "padded", "cat"):
         raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
-    if whole is not None:
-        whole_number(f"{name}: trajs_per_batch", whole)
     cat_results, threshold = settings["cat_results"], settings["preemptive_threshold"]
     if joins_batches and cat_results not in (None, "stack", 0, -1):
         raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {cat_results!r}.")
     if threshold is not None and not 0.0 <= threshold <= 1.0:
         raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
-    if not settings["reset_when_done"]:
-        raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
     given = {argument for argument, value in settings.items() if value is not None}
     no_ids = not settings["track_traj_ids"]
     contradictions = {
@@ -172,18 +168,17 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
             create_env_fn.update_kwargs(kwargs)
         return create_env_fn, False
     if isinstance(create_env_fn, str):
-        env = make_env(create_env_fn, **(kwargs or {}))
-    elif isinstance(create_env_fn, (list, tuple)):
+        create_env_fn = env_factory(create_env_fn)
+    if isinstance(create_env_fn, (list, tuple)):
         raise TypeError(
             f"{name} takes one environment, found a list of {len(create_env_fn)}. Make a batch of them: "
             "SerialEnv(n, functions) or ParallelEnv(n, functions)."
         )
-    elif callable(create_env_fn):
-        env = create_env_fn(**(kwargs or {}))
-    else:
+    if not callable(create_env_fn):
         raise TypeError(
             f"{name} takes an environment, an id or a function that makes one, found {type(create_env_fn).__name__}."
         )
+    env = create_env_fn(**(kwargs or {}))
     if not isinstance(env, EnvBase):
         raise SpecError(f"{name}: create_env_fn returned {type(env).__name__} where an environment is needed.")
     return env, True

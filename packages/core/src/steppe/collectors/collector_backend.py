@@ -31,6 +31,7 @@ class CollectorBackend(ABC):
         parts_of_batch: what these are made of, for the warning that their number was rounded up.
         iterates: whether the collector may be iterated over without ``frames_per_batch=``.
         done_groups: the levels of the data that have done entries, the root first.
+        agent_declarations: the infos and the recurrent state that the policy declares.
         num_workers: how many worker processes collect; 0 if this process does.
         batch_lost: whether the environments may have gone on without the caller having their data. Trajectories end
             there, so that none has a gap.
@@ -41,6 +42,7 @@ class CollectorBackend(ABC):
     parts_of_batch: str
     iterates: bool = False
     done_groups: list[DoneGroup]
+    agent_declarations: AgentDeclarations
     num_workers: int = 0
     batch_lost: bool = False
 
@@ -54,11 +56,6 @@ class CollectorBackend(ABC):
 
     @property
     @abstractmethod
-    def agent_declarations(self) -> AgentDeclarations:
-        """The infos and the recurrent state that the policy declares."""
-
-    @property
-    @abstractmethod
     def policy_version(self) -> int:
         """How often the policy was updated."""
 
@@ -67,11 +64,12 @@ class CollectorBackend(ABC):
         """Raise ClosedError if nothing more can be collected."""
 
     @abstractmethod
-    def collect(self, random: bool) -> tuple[TensorDictBase, int]:
+    def collect(self, random_frames: int) -> tuple[TensorDictBase, int]:
         """Collect a batch.
 
         Args:
-            random: take random actions; the policy is not called.
+            random_frames: how many of the frames from here on are of random actions, in whole batches, for which the
+                policy is not called; 0 or less: none.
 
         Returns:
             The batch, which the caller may keep, and how many frames it has.
@@ -115,13 +113,12 @@ class CollectorBackend(ABC):
         """Return what ``load_state_dict`` needs, without the counts of the collector."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool) -> None:
         """Take over what ``state_dict`` returned, and begin new episodes.
 
         Args:
             state_dict: from a backend of the same class.
             strict: refuse weights that do not fit.
-            frames: how many frames were collected when the state was saved.
         """
 
     @abstractmethod
@@ -134,7 +131,3 @@ class CollectorBackend(ABC):
     @abstractmethod
     def abandon(self) -> None:
         """Release what the backend has made, after an error in the constructor of the collector."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Name the environment or the workers, for ``repr``."""

@@ -18,6 +18,7 @@ from steppe.collectors.schedules import Lockstep
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType, next_seed
 from steppe.errors import PolicyError
+from steppe.registry import find_class
 from steppe.workers import InUse, exclusive
 
 __all__ = ["Collector"]
@@ -68,7 +69,6 @@ class Collector(DataCollectorBase):
         init_random_frames: take random actions until this many frames are collected, in whole batches. The policy is
             not called for these frames, and they lack the other entries that it writes.
         reset_at_each_iter: begin new episodes with each batch.
-        reset_when_done: must be True: rows whose episode has ended are always reset.
         split_trajs: yield trajectories, see :func:`~steppe.collectors.split_trajectories`.
         exploration_type: the exploration type during the calls of the policy.
         return_same_td: yield the same memory each time, which the next batch overwrites, instead of a copy.
@@ -151,7 +151,6 @@ class Collector(DataCollectorBase):
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = 0,
         reset_at_each_iter: bool = False,
-        reset_when_done: bool = True,
         split_trajs: bool | None = False,
         exploration_type: ExplorationType | None = ExplorationType.RANDOM,
         return_same_td: bool = False,
@@ -209,7 +208,7 @@ class Collector(DataCollectorBase):
         self.init_random_frames = 0 if policy is None and policy_factory is None else max(random_frames, 0)
         max_frames = arguments.whole_number("max_frames_per_traj", max_frames_per_traj, optional=True)
         self.max_frames_per_traj = max(max_frames, 0)
-        self.reset_when_done, self.set_truncated = True, set_truncated
+        self.set_truncated = set_truncated
         self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
         self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
         self.compact_obs, self.update_at_each_batch = compact_obs, update_at_each_batch
@@ -224,6 +223,8 @@ class Collector(DataCollectorBase):
         self.split_trajs, self.postproc = bool(split_trajs), postproc
         self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, post_collect_hook
         self.replay_buffer = replay_buffer
+        if trajs_per_batch is not None:
+            trajs_per_batch = arguments.whole_number(f"{name}: trajs_per_batch", trajs_per_batch)
         self.trajs_per_batch, self.trajs_per_write = trajs_per_batch, trajs_per_write
         self.traj_format, self.reset_at_each_iter = traj_format or "padded", bool(reset_at_each_iter)
         self.device, self.policy_device = device, device if policy_device is None else policy_device
@@ -239,7 +240,8 @@ class Collector(DataCollectorBase):
         try:
             self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
             self._warn_of_rounding(frames_per_batch)
-            self._set_up_loop(Delivery(self, self.backend.done_groups))
+            whole = trajs_per_batch is not None
+            self._set_up_loop(find_class("collector", "WholeTrajectories")(self) if whole else Delivery(self))
             self.closed = False
             for number in (seed, seeds):
                 if number is not None:
@@ -299,8 +301,9 @@ class Collector(DataCollectorBase):
         return self.backend.num_workers
 
     def __repr__(self) -> str:
+        envs = f"{self.num_workers} workers" if self.num_workers else repr(self.env)
         return (
-            f"{type(self).__name__}({self.backend.describe()}, frames_per_batch={self.frames_per_batch}, "
+            f"{type(self).__name__}({envs}, frames_per_batch={self.frames_per_batch}, "
             f"total_frames={self.total_frames}, frames={self._frames})"
         )
 
@@ -323,8 +326,7 @@ class Collector(DataCollectorBase):
         if self._requests is not None and not self.num_workers:
             self._requests.forget()
         self.backend.reset(kwargs)
-        if self._delivery.whole is not None:
-            self._delivery.whole.drop_all()
+        self._delivery.drop_all()
 
     @exclusive("set_seed")
     def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool = False) -> int | None:
@@ -439,5 +441,5 @@ class Collector(DataCollectorBase):
         Raises:
             SpecError: it is of another number of workers.
         """
-        self.backend.load_state_dict(state_dict, strict=strict, frames=state_dict.get("frames", 0))
+        self.backend.load_state_dict(state_dict, strict=strict)
         self._iterations, self._frames = state_dict["iter"], state_dict["frames"]

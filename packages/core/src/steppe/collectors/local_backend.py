@@ -62,6 +62,7 @@ class LocalBackend(CollectorBackend):
             acting.compile(settings["compile_policy"])
             if hasattr(policy, "register_collector"):
                 policy.register_collector(collector)
+            self.agent_declarations = AgentDeclarations.of(acting.policy)
             keeps_states = settings["store_agent_state"] == "all"
             agent = agent_stepper(name, env, acting.policy, groups, keeps_states=keeps_states)
             self.env_batch_size, rows = env.batch_size, env.numel()
@@ -87,10 +88,6 @@ class LocalBackend(CollectorBackend):
         return self._acting.random if self._acting.in_requests is None else self._acting.in_requests
 
     @property
-    def agent_declarations(self) -> AgentDeclarations:
-        return AgentDeclarations.of(self.policy)
-
-    @property
     def env_info_spec(self) -> Composite:
         return self.env.env_info_spec
 
@@ -108,9 +105,6 @@ class LocalBackend(CollectorBackend):
         self.batches.forget_root()
         return set_exploration_type(self._collector.exploration_type)
 
-    def describe(self) -> str:
-        return repr(self.env)
-
     # -- batches --------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
@@ -118,13 +112,13 @@ class LocalBackend(CollectorBackend):
             raise ClosedError(f"{type(self._collector).__name__} is shut down: make a new one.")
 
     @exclusive("rollout")
-    def collect(self, random: bool) -> tuple[TensorDictBase, int]:
+    def collect(self, random_frames: int) -> tuple[TensorDictBase, int]:
         self.batch_lost = True
         anew = self._collector.reset_at_each_iter
         self._begin_anew_if_used(goes_on=not anew)
         try:
             with set_exploration_type(self._collector.exploration_type), self.sole_use:
-                batch = self.batches.collect(random, anew=anew)
+                batch = self.batches.collect(random_frames > 0, anew=anew)
         except BaseException:
             self.batches.forget_root()
             raise
@@ -194,7 +188,7 @@ class LocalBackend(CollectorBackend):
             "trajectories": self.batches.ids.begun,
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool) -> None:
         if state_dict["policy_state_dict"] or strict:
             self._acting.weights.load_state_dict(state_dict["policy_state_dict"], strict=strict)
         self.env.load_state_dict(state_dict["env_state_dict"], strict=strict)

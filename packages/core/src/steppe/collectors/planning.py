@@ -3,11 +3,12 @@
 The work that a TensorDictModule does around its function costs more than a small network. A plan does this work once,
 for modules of known classes without hooks and overridden methods. All other modules are called as usual. The results
 are equal, random numbers included. A ``ProbabilisticTensorDictModule`` with an attribute ``fused_draw`` (a
-:data:`~steppe.collectors.draws.Draw`) says that its ``forward`` samples with that function, which the plan calls.
+:data:`Draw`) says that its ``forward`` samples with that function, which the plan calls.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -23,11 +24,10 @@ from tensordict.nn import (
 )
 from torch import distributions
 
-from steppe.collectors.draws import EXACT, Draw
 from steppe.envs import ExplorationType, exploration_type
 from steppe.storage import entries, has_plain_call
 
-__all__ = ["planned"]
+__all__ = ["Draw", "planned"]
 
 _Tensor = torch.Tensor
 #: The first level of a TensorDict, as the dict behind it.
@@ -35,9 +35,17 @@ _Level = dict[str, Any]
 #: Does what one module does to a TensorDict, whose first level is the second argument.
 _Call = Callable[[TensorDictBase, _Level], None]
 
+#: Draws a sample of a distribution and its log-probability at once, in few operations. It takes whether the
+#: log-probability is wanted, and the parameters of the distribution by name. It returns the sample and the
+#: log-probability, None if that is not wanted; or None instead of both if the parameters are invalid. The caller then
+#: makes the distribution, whose error says what is wrong.
+Draw = Callable[..., "tuple[_Tensor, _Tensor | None] | None"]
+
 # Attributes that a subclass may define without changing its call.
 _HARMLESS = frozenset({"__init__", "__repr__", "__module__", "__doc__", "__annotations__", "__dict__", "__weakref__"})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+_HALF_LOG = math.log(math.sqrt(2 * math.pi))
 
 
 def planned(policy: Callable[[TensorDictBase], TensorDictBase]) -> Callable[[TensorDictBase], TensorDictBase]:
@@ -72,7 +80,7 @@ def _calls(module: Any) -> Iterator[_Call]:
     elif isinstance(module, ProbabilisticTensorDictModule) and _draws_once(module):
         fused_draw = getattr(module, "fused_draw", None)
         if _runs(module, ProbabilisticTensorDictModule):
-            exact = EXACT.get((module.distribution_class, *sorted(module.dist_keys)))
+            exact = _EXACT.get((module.distribution_class, *sorted(module.dist_keys)))
             yield _Sample(module, None if module.distribution_kwargs else exact)
         elif callable(fused_draw) and _runs(module, _class_of_forward(module)):
             yield _Sample(module, fused_draw)
@@ -227,3 +235,39 @@ class _Sample:
         if type(sample) is not _Tensor:
             raise RuntimeError(f"A distribution of one entry returned a sample that is no tensor:\n{self.module}")
         return sample, distribution.log_prob(sample) if scored else None
+
+
+def _exact_categorical(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
+    normalized = logits - logits.logsumexp(-1, keepdim=True)
+    probs = normalized.softmax(-1)
+    try:
+        drawn = torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, True)
+    except RuntimeError:  # invalid probabilities: the error of the distribution says what is wrong
+        return None
+    sample = drawn.reshape(probs.shape[:-1])
+    return sample, normalized.gather(-1, sample.unsqueeze(-1)).squeeze(-1) if scored else None
+
+
+def _exact_one_hot(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
+    draw = _exact_categorical(scored, logits)
+    if draw is None:
+        return None
+    index, log_prob = draw
+    return torch.nn.functional.one_hot(index, logits.shape[-1]).to(logits), log_prob
+
+
+def _exact_normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
+    if loc.shape != scale.shape or not bool(((scale > 0) & (loc == loc)).all()):
+        return None
+    sample = loc + torch.empty(loc.shape, dtype=loc.dtype, device=loc.device).normal_() * scale
+    if not scored:
+        return sample, None
+    return sample, -((sample - loc) ** 2) / (2 * scale**2) - scale.log() - _HALF_LOG
+
+
+#: Draws by distribution class and names of its arguments, bit for bit equal to the samples of that class.
+_EXACT: dict[tuple[object, ...], Draw] = {
+    (distributions.Categorical, "logits"): _exact_categorical,
+    (distributions.OneHotCategorical, "logits"): _exact_one_hot,
+    (distributions.Normal, "loc", "scale"): _exact_normal,
+}

@@ -32,10 +32,10 @@ class Lockstep(WorkersBackend):
                 f"cat_results={joined!r}: take -1."
             )
 
-    def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:
+    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase, int]:
         self._update_if_asked()
         n = self.num_workers
-        self.begin(range(n), random=random)
+        self.begin(range(n), random=random_frames > 0)
         needed = math.ceil(self._collector.preemptive_threshold * n)
         if needed < n:
             self.wait(count=max(needed, 1))
@@ -69,26 +69,26 @@ class Continuous(WorkersBackend):
         super()._read_reports(name, settings)
         self.frames_per_batch = max(self.frames_per_worker)
 
-    def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:
+    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase, int]:
         n = self.num_workers
-        self._begin(range(n))
+        self._begin(range(n), random_frames)
         ready = self.wait()
         # The worker that has waited longest comes first, so that a fast worker does not keep the others waiting.
         worker = min(ready, key=lambda each: (each - self._next_worker) % n)
         self._next_worker = worker + 1
         self.batch_lost = True
-        (steps,) = self.steps([worker])
+        (steps,), rows = self.steps([worker]), self.env_batch_size.numel()
         batch = self.take_kept(worker)
         assert batch is not None
         self._update_if_asked()
-        self._begin([worker])
-        return batch, steps * self.env_batch_size.numel()
+        self._begin([worker], random_frames - steps * rows)
+        return batch, steps * rows
 
-    def _begin(self, workers: Iterable[int]) -> None:
-        """Let the idle ones of some workers begin a batch. Frames count from when they are begun, not delivered."""
+    def _begin(self, workers: Iterable[int], random_frames: int) -> None:
+        """Let the idle ones of some workers begin a batch, after the frames that others have begun."""
         for worker in set(workers) - self.at_work:
-            self.begin([worker], random=self.frames_begun < self._collector.init_random_frames)
-            self.frames_begun += self.frames_per_worker[worker]
+            begun = sum(self.frames_per_worker[other] for other in self.at_work)
+            self.begin([worker], random=begun < random_frames)
 
 
 def _joined(batches: list[TensorDictBase], dim: int) -> TensorDictBase:

@@ -15,7 +15,7 @@ from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.policy_content import check_attributes
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.weights import fields_of
-from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
+from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP, Report
 from steppe.storage import Storage
 from steppe.workers import ControlBlock, ItemError, Service, Worker
 
@@ -25,8 +25,13 @@ __all__ = ["WorkerLink", "serve"]
 _DOING = {"prepare": "the first step", "batch": "a batch"}
 
 
-def serve(worker: Worker, task: WorkerTask) -> None:
-    """Make a collector, report that it is ready, and collect until the caller ends the worker."""
+def serve(worker: Worker, task: dict[str, Any]) -> None:
+    """Make a collector, report that it is ready, and collect until the caller ends the worker.
+
+    Args:
+        worker: this process.
+        task: from :func:`tasks_of`.
+    """
     service = WorkerLink(worker, task)
     try:
         worker.say(service.report())
@@ -45,10 +50,10 @@ class WorkerLink(Service):
         n_workers: how many workers there are.
     """
 
-    def __init__(self, worker: Worker, task: WorkerTask) -> None:
+    def __init__(self, worker: Worker, task: dict[str, Any]) -> None:
         self.worker, self.task = worker, task
-        interruptor = self if task.interruptible else None
-        self.collector = Collector(return_same_td=True, interruptor=interruptor, **task.settings)
+        settings = {**task, "interruptor": self if task["interruptor"] else None}
+        self.collector = Collector(return_same_td=True, **settings)
         backend = self.collector.backend
         assert isinstance(backend, LocalBackend)
         self.backend = backend
@@ -78,7 +83,7 @@ class WorkerLink(Service):
         self.n_workers, fields = message
         self.flags = control.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
-        if self.task.settings["policy"] is not None:
+        if self.task["policy"] is not None:
             # A net that the policy reads from a global variable was made again in this process, with other weights.
             self.weights.read_into(self.collector.policy, -1)
         elif worker.index == 0:
@@ -160,7 +165,7 @@ class WorkerLink(Service):
     def _collected(self, random: bool) -> TensorDictBase:
         if not self.backend.batches.holds_first_step:
             self.take_weights()  # all steps of a batch are made with the weights of its first step
-        batch, _ = self.collector.collect(random=random)
+        batch, _ = self.collector.collect(random_frames=int(random))
         ids = batch.get(("collector", "traj_ids"), None)
         if ids is not None and self.n_workers > 1:
             # Each worker numbers its trajectories from 0: interleaved, the numbers of all workers differ.

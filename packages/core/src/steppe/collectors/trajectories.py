@@ -146,15 +146,10 @@ def _done(data: TensorDictBase, key: NestedKey | None, ids_key: tuple[str, ...])
     path = ("next", *as_path("done" if key is None else key))
     done = data.get(path, None)
     if done is None:
-        raise SpecError(
-            f"split_trajectories needs trajectory ids at {ids_key!r}, or {path!r} to cut at. Found {_keys(data)}."
-        )
+        keys = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+        raise SpecError(f"split_trajectories needs trajectory ids at {ids_key!r}, or {path!r} to cut at. Found {keys}.")
     ended: torch.Tensor = done.reshape((*data.batch_size, -1)).any(-1)
     return ended
-
-
-def _keys(data: TensorDictBase) -> list[str]:
-    return sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
 
 
 def scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) -> TensorDict:

@@ -1,4 +1,4 @@
-"""WorkerTask and Report: the messages with which the workers of a collector start."""
+"""The messages with which the workers of a collector start: their arguments, and their reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.weights import Field
 from steppe.specs import Composite
 
-__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "WorkerTask", "tasks_of"]
+__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "tasks_of"]
 
 #: The function that each worker runs.
 ENTRY = "steppe.collectors.serving:serve"
@@ -29,19 +29,6 @@ _PASSED_ON = (
 
 #: Arguments that are one value for all workers, or a list with one for each.
 _ONE_FOR_EACH = ("create_env_kwargs", "device", "env_device", "policy_device", "policy_factory")
-
-
-@dataclass(frozen=True)
-class WorkerTask:
-    """The arguments of a worker's collector, as the caller sends them.
-
-    Attributes:
-        settings: the arguments, see :class:`~steppe.Collector`.
-        interruptible: whether the caller may stop the worker within a batch.
-    """
-
-    settings: dict[str, Any]
-    interruptible: bool
 
 
 @dataclass(frozen=True)
@@ -69,15 +56,15 @@ class Report:
 
 def tasks_of(
     name: str, makers: list[Any], frames: list[int], settings: Mapping[str, Any], *, interruptible: bool
-) -> list[WorkerTask]:
-    """Return what each worker is sent.
+) -> list[dict[str, Any]]:
+    """Return the arguments of each worker's :class:`~steppe.Collector`, as the caller sends them.
 
     Args:
         name: of the collector, for errors.
         makers: what makes the environment of each worker.
         frames: the frames in each batch of each worker.
         settings: the arguments of the collector.
-        interruptible: whether the caller may stop workers within a batch.
+        interruptible: whether the caller may stop workers within a batch; each is its own ``interruptor`` then.
 
     Raises:
         SpecError: an argument lists values for another number of workers.
@@ -85,15 +72,13 @@ def tasks_of(
     n = len(makers)
     each = {key: arguments.one_for_each(name, key, settings[key], n) for key in _ONE_FOR_EACH}
     return [
-        WorkerTask(
-            {
-                "create_env_fn": maker,
-                **{key: settings[key] for key in _PASSED_ON},
-                **{key: values[worker] for key, values in each.items()},
-                "frames_per_batch": frames[worker],
-                "storing_device": "cpu" if each["device"][worker] is not None else None,
-            },
-            interruptible,
-        )
+        {
+            "create_env_fn": maker,
+            **{key: settings[key] for key in _PASSED_ON},
+            **{key: values[worker] for key, values in each.items()},
+            "frames_per_batch": frames[worker],
+            "storing_device": "cpu" if each["device"][worker] is not None else None,
+            "interruptor": interruptible,
+        }
         for worker, maker in enumerate(makers)
     ]

@@ -12,7 +12,6 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors import collector_arguments as arguments
-from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.batch_memory import BatchMemory
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.shared_weights import SharedWeights
@@ -69,7 +68,6 @@ class WorkersBackend(CollectorBackend):
         weights: the weights in shared memory, which the workers read.
         slot_len, num_slots: the arguments of the collector for the shared memory of requests.
         frames_of_all: whether a number ``frames_per_batch=`` is that of all workers together, not that of each.
-        frames_begun: how many frames are in the batches that workers have begun, if batches are begun one by one.
 
     Raises:
         WorkerError: a worker raised while it began, or ended.
@@ -77,7 +75,6 @@ class WorkersBackend(CollectorBackend):
     """
 
     frames_of_all: ClassVar[bool] = True
-    frames_begun: int = 0
 
     def __init__(self, collector: Collector, makers: list[Any], settings: Mapping[str, Any]) -> None:
         super().__init__(collector)
@@ -150,12 +147,9 @@ class WorkersBackend(CollectorBackend):
         self.iterates = collector.schedule is not None or settings["frames_per_batch"] is not None
         self.parts_of_batch = f"{self.frames_per_worker} frames of {len(reports)} workers"
         self.done_groups = done_groups(reports[0].full_done_spec)
+        self.agent_declarations = reports[0].declarations
 
     # -- what the collector and steppe-agents read ----------------------------------------------------------------
-
-    @property
-    def agent_declarations(self) -> AgentDeclarations:
-        return self.reports[0].declarations
 
     @property
     def env_info_spec(self) -> Composite:
@@ -170,9 +164,6 @@ class WorkersBackend(CollectorBackend):
             raise ClosedError(f"This {self._name} was {self._stopped}: make a new one.")
         if not self.pool.is_ours:
             raise other_process(self._name, self.pool.owner)
-
-    def describe(self) -> str:
-        return f"{self.num_workers} workers"
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -322,8 +313,8 @@ class WorkersBackend(CollectorBackend):
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def collect(self, random: bool) -> tuple[TensorDictBase, int]:
-        batch, frames = self._joined_batch(random)
+    def collect(self, random_frames: int) -> tuple[TensorDictBase, int]:
+        batch, frames = self._joined_batch(random_frames)
         batch.names = [None] * (batch.batch_dims - 1) + ["time"]
         device = self._collector.storing_device
         if device is not None and batch.device != device:
@@ -331,7 +322,7 @@ class WorkersBackend(CollectorBackend):
         return batch, frames
 
     @abstractmethod
-    def _joined_batch(self, random: bool) -> tuple[TensorDictBase, int]:
+    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase, int]:
         """Collect a batch on the device of the workers; see :meth:`collect`.
 
         ``batch_lost`` is set before the data of a worker is taken: from then on an interrupt loses it.
@@ -477,7 +468,7 @@ class WorkersBackend(CollectorBackend):
     def state_dict(self) -> dict[str, Any]:
         return {f"worker{worker}": state for worker, state in enumerate(self.call_all("state_dict"))}
 
-    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool) -> None:
         self.check_open()
         n = self.num_workers
         names = [f"worker{worker}" for worker in range(n)]
@@ -489,7 +480,6 @@ class WorkersBackend(CollectorBackend):
         weights = state_dict[names[0]]["policy_state_dict"]
         if weights and self.weights.fields:
             self.weights.write(weights)
-        self.frames_begun = frames
 
     # -- the end --------------------------------------------------------------------------------------------------
 

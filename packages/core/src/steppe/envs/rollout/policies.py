@@ -147,7 +147,13 @@ def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
 
 
 def on_device(policy: Policy, policy_device: torch.device, env_device: torch.device) -> Policy:
-    """Return a policy that is called with data on its device, and whose output is moved to the environment's."""
+    """Return a policy that is called with data on its device, and whose output is moved to the environment's.
+
+    Args:
+        policy: a function from TensorDict to TensorDict.
+        policy_device: the device of the policy, to which the data is moved.
+        env_device: the device of the data, to which the output is moved.
+    """
 
     def moved(tensordict: TensorDictBase) -> TensorDictBase:
         written = policy(tensordict.to(policy_device))
