@@ -83,16 +83,23 @@ class DataCollectorBase(RequestForm):
         """
         return next(self, None)
 
-    @exclusive("next")
     def __next__(self) -> Any:
+        handed_over: list[bool] = []
         try:
-            return self._next()
+            return self._next(handed_over)
         except WorkerError as error:
             if self.closed:
                 raise ClosedError(f"This {type(self).__name__} was shut down by another thread.") from error
             raise
+        except BaseException:
+            # Ctrl-C has come before the caller got the batch: the next one must not continue its episodes.
+            if handed_over and self._delivery.batch is None:
+                self.backend.batch_lost = True
+            raise
 
-    def _next(self) -> Any:
+    @exclusive("next")
+    def _next(self, handed_over: list[bool]) -> Any:
+        """Return the next batch for the caller; ``handed_over`` gets an element when only the caller has it then."""
         while True:
             self.backend.check_open()
             if not self.backend.iterates:
@@ -110,13 +117,9 @@ class DataCollectorBase(RequestForm):
                 self._delivery.batch, self.backend.batch_lost = None, True
                 raise
             if there:
-                try:
-                    return self._delivery.hand_over()
-                except BaseException:
-                    # Ctrl-C has come before the caller got the batch: the next one must not continue its episodes.
-                    if self.replay_buffer is None and self._delivery.batch is None:
-                        self.backend.batch_lost = True
-                    raise
+                if self.replay_buffer is None:
+                    handed_over.append(True)
+                return self._delivery.hand_over()
 
     def _take_batch(self) -> None:
         """Collect a batch, count it, and give it to the delivery."""

@@ -39,8 +39,8 @@ class RowFrames:
     """Steps an environment on rows, and copies each step to memory ``[*B, T]``: of a rollout, or of a batch.
 
     The root of a step is the ``next`` of the step before, except where an episode begins. So roots are copied from the
-    frames themselves, for many steps at once. A policy gets views of the memory as its root. The memory is given away
-    with the result, and later steps are written to other memory.
+    frames themselves, for many steps at once. A policy gets views of the memory as its root, or copies if ``keep_in``
+    has named the memory. Other memory is given away with the result, and later steps are written to new memory.
 
     Args:
         env: an environment for which ``rows_problem`` is None, one or a batch ``(n,)``.
@@ -112,9 +112,7 @@ class RowFrames:
     def _allocate(self, capacity: int) -> None:
         """Write frames to other memory from now on."""
         self._capacity = capacity
-        # A policy gets views of the roots, and may keep them: they are written to the memory that is used again last.
-        memory = {} if self._take is None else self._memory
-        self._root = _Steps(self._root_spec, self.size, capacity, self._kept, memory)
+        self._root = _Steps(self._root_spec, self.size, capacity, self._kept, self._memory)
         next_keys: list[Key] = list(self._next_spec.keys(include_nested=True, leaves_only=True))
         below = {key: self._memory[below_next(key)] for key in next_keys if below_next(key) in self._memory}
         self._next = _Steps(self._next_spec, self.size, capacity, self._kept, below)
@@ -195,7 +193,11 @@ class RowFrames:
 
     def _root_at(self, t: int, others: dict[Any, Any]) -> TensorDictBase:
         """Return views of the memory of step ``t``, with other entries."""
-        self._views = views = {key: torch.from_numpy(array[t, ...]) for key, array in self._root.arrays.items()}
+        # A policy may keep its input, so entries in memory that is used again are copied for it.
+        self._views = views = {
+            key: torch.from_numpy(array[t, ...].copy() if key in self._memory else array[t, ...])
+            for key, array in self._root.arrays.items()
+        }
         if self._builder is None:
             level: dict[Any, Any] = {**views}
             root: TensorDictBase = build_td(level, self.size, self.layout.device)
@@ -392,12 +394,16 @@ class RowFrames:
                 self._columns.setdefault(key, []).append(value)
 
     def _keep_own(self, t: int, key: Key, value: torch.Tensor) -> None:
-        """Keep an entry of the environment if the policy has replaced its tensor; otherwise it is in the memory."""
+        """Keep an entry of the environment if the policy has replaced its tensor, or written into a copy."""
         column = self._columns.get(key)
         if column is not None:
             column.append(value)
         elif value is not self._views[key]:
-            self._columns[key] = [*self._root.tensors[key][:t].unbind(0), value]
+            before = self._root.tensors[key][:t]
+            # The column is stacked to the memory that is used again, so its parts must be elsewhere.
+            self._columns[key] = [*(before.clone() if key in self._memory else before).unbind(0), value]
+        elif key in self._memory and (value.is_inference() or value._version):
+            self._root.tensors[key][t] = value
 
     def result(self, *, whole: bool = False) -> TensorDictBase:
         """Return the steps that were taken as one TensorDict ``[*B, T]``.
@@ -433,10 +439,6 @@ class RowFrames:
             if taken < length:
                 column = [*column, *[padding_like(column[0])] * (length - taken)]
             root.set(key, stack_column(key, column, self._dim, memory.get(key)))
-        if self._take is None:
-            for key in self._root.storage:
-                if key in memory and key not in self._columns:
-                    root.set(key, memory[key].copy_(root.get(key)))
         return root
 
 
