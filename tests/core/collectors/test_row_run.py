@@ -34,7 +34,10 @@ def _remembered(td: TensorDictBase) -> None:
 
 @pytest.mark.parametrize("change", [_unchanged, _replaced, _in_place, _marked_as_done, _remembered])
 @pytest.mark.parametrize("rows", [None, 3])
-def test_what_a_policy_changes_is_in_the_batch(change: Callable[[TensorDictBase], None], rows: int | None) -> None:
+@pytest.mark.parametrize("same", [False, True], ids=["given_away", "used_again"])
+def test_what_a_policy_changes_is_in_the_batch(
+    change: Callable[[TensorDictBase], None], rows: int | None, same: bool
+) -> None:
     def batches(*, on_tensordicts: bool) -> list[TensorDictBase]:
         env = ArrayCountingEnv(4) if rows is None else SerialEnv(rows, lambda: ArrayCountingEnv(4))
         env.run_type_checks = on_tensordicts
@@ -44,9 +47,23 @@ def test_what_a_policy_changes_is_in_the_batch(change: Callable[[TensorDictBase]
             change(td)
             return td
 
-        with Collector(env, policy, frames_per_batch=30) as collector:
-            return [next(collector) for _ in range(3)]
+        with Collector(env, policy, frames_per_batch=30, return_same_td=same) as collector:
+            return [next(collector).clone() for _ in range(3)]
 
     for batch, expected in zip(batches(on_tensordicts=False), batches(on_tensordicts=True), strict=True):
         assert (batch == expected).all()
         assert set(batch.keys(True, True)) == set(expected.keys(True, True))
+
+
+def test_a_policy_may_keep_its_input_while_memory_is_used_again() -> None:
+    kept: list[torch.Tensor] = []
+
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        kept.append(td["observation"])
+        return td.set("action", torch.tensor([True, False, False]))
+
+    with Collector(ArrayCountingEnv(100), policy, frames_per_batch=5, return_same_td=True) as collector:
+        for _ in range(4):
+            next(collector)
+
+    assert torch.cat(kept).tolist() == list(range(20))
