@@ -215,6 +215,7 @@ class BatchMaker:
         if steps < self.steps:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
         if self._same and not self._memory and _is_plain(stored):
+            stored = stored.clone()  # the policy may have kept its roots, which are views of the frames
             keys: list[Any] = list(stored.keys(include_nested=True, leaves_only=True))
             self.keep_batches_in({key: stored.get(key) for key in keys})
         batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos())
