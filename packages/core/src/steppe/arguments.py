@@ -27,7 +27,7 @@ def ignored_argument(owner: str, name: str, instead: str, *, kind: str = "argume
     Args:
         owner: class or function with the argument, such as ``"OneHot"``.
         name: the argument.
-        instead: what is done instead, a clause without a full stop: ``"rows are always in shared memory"``.
+        instead: the behaviour instead, a clause without a full stop: ``"rows are always in shared memory"``.
         kind: ``"argument"`` or ``"method"``.
 
     Examples:

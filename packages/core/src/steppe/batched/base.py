@@ -74,7 +74,7 @@ class BatchedEnv(EnvBase):
     a method of each.
 
     A class of batches defines ``_make_backend``. It may override ``_lay_out`` to refuse environments, ``_opened`` to
-    prepare for steps, ``check_open`` to refuse calls, ``_stacked`` to validate what is sent in messages, and ``_stop``
+    prepare for steps, ``check_open`` to refuse calls, ``_stacked`` to validate the data of messages, and ``_stop``
     to drop calls that are under way.
 
     Args:
@@ -206,7 +206,7 @@ class BatchedEnv(EnvBase):
         return BatchLayout(reports)
 
     def _opened(self, layout: BatchLayout, rows: BatchRows | None) -> None:
-        """Prepare what a subclass needs, once the environments are made.
+        """Prepare a subclass for steps, once the environments are made.
 
         Args:
             layout: the layout of the batch.
@@ -224,7 +224,7 @@ class BatchedEnv(EnvBase):
             if layout.row is not None:
                 # Data for a device is copied there as one block.
                 storage, flags = backend.attach(layout.row, self.num_workers, staged=not is_host(self.device))
-                # Array environments declare what they read of the root; others may read all of it.
+                # Array environments declare which entries of the root they read; others may read all of them.
                 read = (
                     [key for report in backend.reports for key in report.root_inputs or ()] if self._on_arrays else None
                 )

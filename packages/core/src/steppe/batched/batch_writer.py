@@ -28,7 +28,7 @@ class BatchWriter(RowWriter):
             at once.
         backend: steps the environments.
         storage_rows: reads and writes the storage of the batch.
-        layout: what each row holds.
+        layout: the entries of each row.
         on_arrays: whether all environments write rows of arrays themselves.
     """
 

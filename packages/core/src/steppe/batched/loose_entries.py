@@ -48,10 +48,10 @@ class LooseRows:
         changed: a flag for each row, set when the row has a value that the caller does not know.
 
     Attributes:
-        root_keys, next_keys: what a reset and a step write.
-        input_keys: what a step of an environment on TensorDicts may read.
+        root_keys, next_keys: the entries that a reset and a step write.
+        input_keys: the entries that a step of an environment on TensorDicts may read.
         values: the values at the root, by key and row of the batch.
-        reports: what the caller does not know yet, by row of the batch.
+        reports: the values that the caller does not know yet, by row of the batch.
     """
 
     def __init__(self, env: EnvBase, first_row: int, changed: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
@@ -66,7 +66,7 @@ class LooseRows:
         self.reports: LooseReports = {}
 
     def column(self, key: Key, row: int, *, root: bool) -> Column:
-        """Return what a row writer writes an entry to, of rows of the batch from ``row`` on."""
+        """Return the target of a row writer for an entry, of rows of the batch from ``row`` on."""
         return Column(self, _ROOT if root else _NEXT, key, row)
 
     def write(self, part: int, key: Key, row: int, value: object) -> None:
@@ -194,7 +194,7 @@ class LooseEntries:
             for key, value in following.items():
                 self._set(key, row, value)
         self.reset_keys = dict.fromkeys(key for _, root in reports.values() for key in root)
-        # What follows a step, where a reset writes over it.
+        # The values of a step, which a reset overwrites.
         self._next = {key: list(self._values[key]) for key in self.reset_keys}
         for row, (_, root) in reports.items():
             for key, value in root.items():

@@ -60,12 +60,12 @@ class TensorDictRow:
         return td
 
     def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> list[int]:
-        """Step the environment; returns ``[0]`` if the caller has to reset what has ended.
+        """Step the environment; returns ``[0]`` if the caller has to reset the ended row.
 
         Args:
             at: ``[0]`` if the step mask of the row applies, None if not.
             infos: the ``env_info`` of the row in a list, or None.
-            reset: whether the caller resets what has ended.
+            reset: whether the caller resets the ended row.
             decoded: None: the action is in storage.
         """
         self._begin_work()
@@ -84,12 +84,12 @@ class TensorDictRow:
         return [] if self._ended is None else [0]
 
     def begin_anew(self, rows: list[int], infos: Any) -> None:
-        """Reset what the last step has ended."""
+        """Reset the row if the last step has ended it."""
         root, self._ended = self._ended, None
         self._write(self.env.reset(root, select_reset_only=True), self._root_out, "root")
 
     def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
-        """Begin an episode, at the state in the row if ``on_data``; either option resets only what its masks select."""
+        """Begin an episode, at the state in the row if ``on_data``; either option resets only the rows of its masks."""
         self._begin_work()
         env, has_info = self.env, _has_info(infos)
         if on_data or by_masks:
@@ -109,7 +109,7 @@ class TensorDictRow:
             value = data.get(key, None)
             if value is None:
                 raise self._missing(key, where)
-            if value.shape != target.shape:  # copy_ would repeat what is smaller
+            if value.shape != target.shape:  # copy_ would repeat a smaller value
                 raise SpecError(
                     f"The entry {key!r} ({where}) of environment {self.row} must have shape {tuple(target.shape)}, as "
                     f"its spec says, found {tuple(value.shape)}. check_env_specs(env) lists all differences."

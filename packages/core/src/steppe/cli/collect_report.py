@@ -19,7 +19,7 @@ def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) ->
 
     Args:
         id: the environment's id.
-        data: what was collected ``[n, rows]``, with the entries of a `StepCounter` and a `RewardSum`.
+        data: the collected data ``[n, rows]``, with the entries of a `StepCounter` and a `RewardSum`.
         seconds: how long it took.
         out: the folder of the data.
     """

@@ -1,4 +1,4 @@
-"""Policies that declare infos or a recurrent state: what they declare, and the hook for the package that steps them."""
+"""Policies that declare infos or a recurrent state: their declarations, and the hook for steppe-agents."""
 
 from __future__ import annotations
 

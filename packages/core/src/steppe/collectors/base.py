@@ -208,7 +208,7 @@ class DataCollectorBase(RequestForm):
         Args:
             timeout: seconds to wait for the thread, and for the workers to end by themselves.
             close_env: False leaves an environment of this process open, for its owner.
-            raise_on_error: False passes over what the thread or closing the environment raises.
+            raise_on_error: False ignores errors of the thread and of closing the environment.
 
         Raises:
             StateError: another thread uses the environment of this process and does not come back within ``timeout``,

@@ -20,7 +20,7 @@ __all__ = [
     "whole_number",
 ]
 
-#: Arguments of TorchRL that have no effect here, and what the collector does in any case.
+#: Arguments of TorchRL that have no effect here, and the behaviour of the collector in any case.
 IGNORED = {
     "use_buffers": "data of fixed shape is written into one storage, other data is stacked",
     "no_cuda_sync": "data is moved between devices in order, with what has to be waited for",
@@ -122,7 +122,7 @@ def check(
 
 
 def makers_of(name: str, create_env_fn: Any, num_workers: int | None, *, always: bool) -> list[Any] | None:
-    """Return what makes the environment of each worker; None for an environment in the caller's process.
+    """Return the factory of each worker's environment; None for an environment in the caller's process.
 
     Args:
         name: the collector's class.

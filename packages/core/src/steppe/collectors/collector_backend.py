@@ -1,4 +1,4 @@
-"""CollectorBackend: what a collector asks of the processes that run its policy in its environments."""
+"""CollectorBackend: the interface of a collector to the processes that run its policy in its environments."""
 
 from __future__ import annotations
 
@@ -130,4 +130,4 @@ class CollectorBackend(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Release what the backend has made, after an error in the constructor of the collector."""
+        """Release everything that the backend has made, after an error in the constructor of the collector."""

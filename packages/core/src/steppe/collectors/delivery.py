@@ -42,7 +42,7 @@ class Delivery:
         return None
 
     def drop_running(self) -> None:
-        """Drop what is held back of trajectories that have not ended: their episodes do not continue."""
+        """Drop the parts of trajectories that have not ended: their episodes do not continue."""
 
     def drop_all(self) -> None:
         """Drop everything that is held back."""

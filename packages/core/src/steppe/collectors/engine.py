@@ -274,7 +274,7 @@ class Collector(DataCollectorBase):
     #: How workers take turns, of the classes that always have workers.
     schedule: ClassVar[type[WorkersBackend] | None] = None
 
-    # -- what it runs ---------------------------------------------------------------------------------------------
+    # -- environment and policy -----------------------------------------------------------------------------------
 
     @property
     def env(self) -> EnvBase:
@@ -357,7 +357,7 @@ class Collector(DataCollectorBase):
 
     @exclusive("seed_policy")
     def seed_policy(self, seed: int | Sequence[int]) -> None:
-        """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``.
+        """Seed the random numbers of the policy: those of torch, and its own through ``policy.seed(number)``.
 
         Args:
             seed: a number, the first of a chain of seeds for the workers; or a list with a number for each worker.
@@ -371,7 +371,7 @@ class Collector(DataCollectorBase):
 
     @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of the policy, of its copy in each worker, and return what they return."""
+        """Call a method of each copy of the policy, and return the results."""
         return self.backend.call_policy(name, *args, **kwargs)
 
     def update_policy_weights_(

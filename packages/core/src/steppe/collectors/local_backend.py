@@ -75,7 +75,7 @@ class LocalBackend(CollectorBackend):
             self.abandon()
             raise
 
-    # -- what the collector and steppe-agents read ----------------------------------------------------------------
+    # -- attributes for the collector and steppe-agents -----------------------------------------------------------
 
     @property
     def policy(self) -> Any:
@@ -128,7 +128,7 @@ class LocalBackend(CollectorBackend):
         """Drop the running episodes if others have used the environment since the last batch.
 
         Args:
-            goes_on: whether what follows would continue them; a warning says that it does not.
+            goes_on: whether the next batch would continue them; a warning says that it does not.
         """
         if not (self.batches.goes_on and self.sole_use.is_broken):
             return

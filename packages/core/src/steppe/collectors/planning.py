@@ -32,7 +32,7 @@ __all__ = ["Draw", "planned"]
 _Tensor = torch.Tensor
 #: The first level of a TensorDict, as the dict behind it.
 _Level = dict[str, Any]
-#: Does what one module does to a TensorDict, whose first level is the second argument.
+#: Runs one module on a TensorDict, whose first level is the second argument.
 _Call = Callable[[TensorDictBase, _Level], None]
 
 #: Draws a sample of a distribution and its log-probability at once, in few operations. It takes whether the

@@ -57,7 +57,7 @@ class aSyncDataCollector(MultiaSyncDataCollector):
     """Collects in one worker while the caller learns.
 
     Args:
-        create_env_fn: what makes its environment.
+        create_env_fn: the factory of its environment.
         policy: see :class:`Collector`.
         **kwargs: see :class:`Collector`.
     """

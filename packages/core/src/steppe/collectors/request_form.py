@@ -18,7 +18,7 @@ __all__ = ["RequestEngine", "RequestForm"]
 
 
 class RequestEngine(Protocol):
-    """What runs the requests of one collector: ``steppe_agents.Requests``, which also has all of a RequestForm."""
+    """The engine of the requests of one collector: ``steppe_agents.Requests``, with all members of a RequestForm."""
 
     def look(self) -> None:
         """Receive what a running request reports, and raise its error."""

@@ -61,7 +61,7 @@ def tasks_of(
 
     Args:
         name: of the collector, for errors.
-        makers: what makes the environment of each worker.
+        makers: the factory of each worker's environment.
         frames: the frames in each batch of each worker.
         settings: the arguments of the collector.
         interruptible: whether the caller may stop workers within a batch; each is its own ``interruptor`` then.

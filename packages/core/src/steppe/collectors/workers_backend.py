@@ -59,7 +59,7 @@ class WorkersBackend(CollectorBackend):
 
     Args:
         collector: the collector that this is for.
-        makers: what makes the environment of each worker.
+        makers: the factory of each worker's environment.
         settings: the arguments of the collector.
 
     Attributes:
@@ -136,7 +136,7 @@ class WorkersBackend(CollectorBackend):
         return [reports[worker] for worker in range(self.num_workers)]
 
     def _read_reports(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Set what is known once the workers have made their environments."""
+        """Set the attributes that are known once the workers have made their environments."""
         collector, reports = self._collector, self.reports
         sizes = {report.batch_size for report in reports}
         if len(sizes) > 1:
@@ -149,7 +149,7 @@ class WorkersBackend(CollectorBackend):
         self.done_groups = done_groups(reports[0].full_done_spec)
         self.agent_declarations = reports[0].declarations
 
-    # -- what the collector and steppe-agents read ----------------------------------------------------------------
+    # -- attributes for the collector and steppe-agents -----------------------------------------------------------
 
     @property
     def env_info_spec(self) -> Composite:

@@ -83,7 +83,7 @@ class ActionRule:
             rows: ``[k]``, indices of the batch rows in ``value``, if these are not all; ``lead`` then begins with k.
 
         Raises:
-            ActionError: naming the key, what is expected, what was found, and how to fix it.
+            ActionError: with the key, the expected value, the value found, and the fix.
         """
         if self.dtype is None:
             return value

@@ -71,7 +71,7 @@ def truncated_keys(env: EnvBase, user: str) -> list[tuple[Any, Any]]:
 
     Args:
         env: the environment.
-        user: what has the argument, for the error.
+        user: the owner of the argument, for the error.
 
     Raises:
         SpecError: no level has a truncated entry.

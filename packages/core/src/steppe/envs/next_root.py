@@ -176,7 +176,7 @@ def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDic
 
 
 def written_by_policy(tensordict: TensorDictBase, keys: Iterable[Any]) -> TensorDictBase | None:
-    """Select what a policy has written under ``next`` for the states that an environment passes through.
+    """Select the entries that a policy has written under ``next`` for states that an environment passes through.
 
     Args:
         tensordict: data ``[*B]`` that is to be stepped.

@@ -63,7 +63,7 @@ def installed(name: str, *, path: Sequence[str] | None = None) -> requirements.I
         try:
             return requirements.Installed(_fields(dist)["version"][0], str(dist.locate_file("")))
         except KeyError:
-            continue  # what an interrupted installation left
+            continue  # left by an interrupted installation
     return None
 
 

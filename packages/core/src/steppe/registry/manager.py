@@ -41,7 +41,7 @@ class Registry:
 
     Attributes:
         providers: which installed packages provide a name, and which of them are hidden.
-        registrations: what was registered with `register_env`.
+        registrations: the environments that were registered with `register_env`.
         plugins: the imported plugins.
     """
 

@@ -13,7 +13,7 @@ WorkerState = dict[str, tuple[bytes | None, str]]
 
 
 def worker_state() -> WorkerState:
-    """Return what the registry of a worker process needs to behave like this one.
+    """Return the state that makes the registry of a worker process behave like this one.
 
     The dict has the names that were registered with `register_env`, with their functions pickled by value. If a
     function cannot be pickled, using its name in the worker raises an error. The variables that hide plugins are not in

@@ -318,7 +318,7 @@ class Spec(metaclass=SpecMeta):
     choice_form: ClassVar[ChoiceForm] = None
     """How data encodes choices: one of ``space.n`` categories (one-hot or as a number), several choices, or None.
 
-    Actors compare it with what they write.
+    Actors compare it with their actions.
     """
 
     rows_differ: ClassVar[bool] = False
@@ -341,7 +341,7 @@ class Spec(metaclass=SpecMeta):
         return None
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
-        """Return the functions that turn actions into what a library takes. By default, these are arrays.
+        """Return the functions that convert actions for a library. By default, a library takes arrays.
 
         Args:
             refuse: call it with an invalid action; it raises the error.
@@ -349,7 +349,7 @@ class Spec(metaclass=SpecMeta):
         return decode_arrays(self.shape, self.dtype)
 
     def masked_choice(self, shape: torch.Size) -> MaskedChoice | None:
-        """Return what draws random actions under masks of a shape; None, the default, if actions are no choices.
+        """Return an object that draws random actions under masks of a shape; None, the default, without choices.
 
         Raises:
             SpecError: the shape of the masks does not fit.

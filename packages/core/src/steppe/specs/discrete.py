@@ -166,7 +166,7 @@ class Discrete(Leaf):
         return int(shapes.product(self._parts))
 
     def masked_choice(self, shape: torch.Size) -> MaskedChoice | None:
-        """Return what draws choices under masks of a shape, see :class:`~steppe.specs.masked_choice.MaskedChoice`."""
+        """Return a :class:`~steppe.specs.masked_choice.MaskedChoice`, which draws choices under masks of a shape."""
         return MaskedChoice(self, torch.Size(shape), self._parts if self._several else None)
 
     def from_numbers(self, numbers: torch.Tensor) -> torch.Tensor:

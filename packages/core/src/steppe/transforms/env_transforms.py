@@ -16,7 +16,7 @@ __all__ = ["EnvTransform", "PlannedTransform", "SteppingTransform"]
 class EnvTransform(Transform):
     """Base class of transforms that need an environment, and cannot be called on stored data."""
 
-    #: What it does, with a verb, for errors: ``"steps its environment"``.
+    #: A verb phrase for errors: ``"steps its environment"``.
     does: ClassVar[str]
 
     @property

@@ -24,7 +24,7 @@ __all__ = ["Connection", "Gone", "Signal", "SpinGate", "Waiter", "forget_others"
 
 _HEADER = struct.Struct("<QI")
 _MAX_FDS = 16
-# What is written to set a signal: an eventfd takes 8 bytes.
+# The bytes that set a signal: an eventfd takes 8.
 _ONE = (1).to_bytes(8, sys.byteorder)
 _PIPE_SIZE = 65536
 

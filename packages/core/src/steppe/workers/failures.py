@@ -29,7 +29,7 @@ class Failure:
     """An exception of a worker, in a form that every process can unpickle.
 
     Attributes:
-        doing: what the worker did: ``"step"``, ``"reset"``, ``"__init__"``.
+        doing: the operation of the worker: ``"step"``, ``"reset"``, ``"__init__"``.
         index: index of the item that it worked on; None if no single one is at fault.
         summary: type and text of the exception.
         traceback: the whole traceback, as the worker would have printed it.

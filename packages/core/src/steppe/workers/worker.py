@@ -39,7 +39,7 @@ class Service:
         raise NotImplementedError(f"{type(self).__name__} does not define call(message).")
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
-        """Take over shared memory: the flags, and what the caller sent with ``Pool.share``."""
+        """Take over shared memory: the flags, and the memory that the caller sent with ``Pool.share``."""
         raise NotImplementedError(f"{type(self).__name__} does not define share(worker, control, message, fds).")
 
     def take(self, message: Any, fds: list[int]) -> None:

@@ -1,1 +1,1 @@
-"""Who carries out what a batch asks: this process, worker processes, or threads."""
+"""Backends of batches: this process, worker processes, or threads."""

@@ -43,7 +43,7 @@ class ArrayEnv(EnvBase):
       a nested key) to a numpy view of the shape and dtype of its spec. Copy the observation into it:
       ``out["observation"][...] = obs``, or ``write_row(out, "observation", obs)``, which refuses another shape instead
       of repeating the value. Write all of it each time. ``seed`` is the seed to reset with, or None to continue with
-      the current state of the generator. ``env_info`` is a dict of what the caller passed for this reset, or None.
+      the current state of the generator. ``env_info`` is the dict that the caller passed for this reset, or None.
     * ``step_into(action, out) -> (terminated, truncated)``: act. ``action`` is an int for a single discrete action, an
       array of the spec's dtype otherwise, and a dict of these for several action keys. ``out`` has the reward
       too: ``out["reward"][0] = reward``. Return two Python bools, from which the done entries are written.
@@ -61,7 +61,7 @@ class ArrayEnv(EnvBase):
     writes_loose_entries: bool = False
     _pending_seed: int | None = None
 
-    # -- what a subclass writes -----------------------------------------------------------------------------------
+    # -- methods that a subclass defines --------------------------------------------------------------------------
 
     def reset_into(self, out: dict[Any, Array], seed: int | None, env_info: EnvInfo | None) -> None:
         """Begin an episode and write its first observations into ``out``.
@@ -121,7 +121,7 @@ class ArrayEnv(EnvBase):
 
     @property
     def shard_writer(self) -> EnvRows | None:
-        """What writes its row in a shard of a batch: the ``row_writer``, or one that writes loose entries too."""
+        """The writer of its row in a shard of a batch: the ``row_writer``, or one that writes loose entries too."""
         if self.no_row_writer_reason is None or not self.writes_loose_entries:
             return self.row_writer
         writer: EnvRows | None = self.cached("shard_writer", self._make_shard_writer)

@@ -154,7 +154,7 @@ class RowSteps:
         return None if info is None else [info_for_library(info)]
 
     def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[Key, torch.Tensor] | None]:
-        """Write what a step reads of its root; return library actions and what is passed through to ``next``."""
+        """Write the inputs of a step; return library actions and the entries that are passed through to ``next``."""
         actions = self.library_actions(tensordict)
         if self._shows_root:
             self.rows.root_data = tensordict

@@ -135,7 +135,7 @@ class RowWriter:
 
 
 def writer_of_one(env: Any) -> RowWriter | None:
-    """Return what writes the row of an environment in a batch; None if it has no writer or is a batch itself."""
+    """Return the writer of an environment in a batch; None if it has no writer or is a batch itself."""
     writer: RowWriter | None = None if env.batch_size else env.shard_writer
     return writer
 

@@ -70,7 +70,7 @@ def compare(
 
 
 def spec_of_data(env: EnvAttributes, what: str) -> Composite:
-    """Return the spec of what a ``"reset"`` (observations and done entries) or a ``"step"`` (rewards too) returns."""
+    """Return the spec of the result of a ``"reset"`` (observations, done entries) or a ``"step"`` (rewards too)."""
     rewards = [env.full_reward_spec] if what == "step" else []
     return env.cached(f"spec_of_{what}", lambda: union(env.full_observation_spec, *rewards, env.full_done_spec))
 

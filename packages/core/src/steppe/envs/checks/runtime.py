@@ -91,7 +91,7 @@ class Expectation:
     def adjust(self, data: TensorDictBase, what: str, *, casts: bool) -> None:
         """Reshape and cast the data of a reset or step to the specs, in place, if no information is lost.
 
-        The first reset and the first step show what has to be done in all of them.
+        The first reset and the first step show which adjustments all of them need.
 
         Done entries are reshaped to their specs, as rewards are, so that an environment may return ``done=True``.
         Values are cast to the dtype of their spec if that is floating, or holds all values of their dtype.
@@ -165,8 +165,8 @@ def validate(env: EnvAttributes, data: TensorDictBase, root: TensorDictBase | No
 
     Args:
         env: the environment.
-        data: what its ``_reset`` or ``_step`` returned.
-        root: what that method was called with.
+        data: the result of its ``_reset`` or ``_step``.
+        root: the argument of that method.
         what: ``"reset"`` or ``"step"``.
 
     Raises:

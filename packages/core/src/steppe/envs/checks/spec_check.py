@@ -35,8 +35,8 @@ def check_env_specs(
     """Compare the data of a few random steps with the specs of an environment.
 
     Buffers, batches and collectors are laid out from specs, so this must pass before an environment is used in one.
-    What an array environment leaves unwritten, and what numpy changes in a cast into its row, the conformance kit finds
-    (``check_written_rows`` of steppe-testing).
+    The conformance kit also finds entries that an array environment does not write, and values that numpy changes in a
+    cast (``check_written_rows`` of steppe-testing).
 
     Args:
         env: the environment; it is reset and stepped. The random states of torch, numpy, Python and the environment's

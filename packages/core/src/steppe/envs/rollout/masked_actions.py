@@ -127,7 +127,7 @@ class _StackedActions:
 
 
 def _masked_choice(key: NestedKey, leaf: Spec, mask: Spec) -> MaskedChoice:
-    """Return what draws one action under its mask.
+    """Return a function that draws one action under its mask.
 
     Raises:
         SpecError: the action is not discrete, or the shape of the mask does not fit.

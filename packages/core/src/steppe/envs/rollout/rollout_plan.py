@@ -93,7 +93,7 @@ def _policy_device(policy: Any) -> torch.device | None:
 
 
 def actor(plan: RolloutPlan) -> Policy:
-    """Return what writes the actions of a rollout into the data of each step."""
+    """Return a function that writes the actions of a rollout into the data of each step."""
     env, policy = plan.env, plan.policy
     if plan.actions is not None:
         return _replay(plan.actions, env)

@@ -154,7 +154,7 @@ class _Chains:
         )
 
     def _inner(self, writer: BoundWriter, i: int, *, again: bool) -> InnerWriter:
-        """Return what transform ``i`` wraps."""
+        """Return the writer that transform ``i`` wraps."""
         memory, values = self.memory, self.plan.values[i]
         root_inputs = self.plan.root_inputs_before(i) if again else ()
         return InnerWriter(
@@ -223,7 +223,7 @@ class _BoundChain(BoundWriter):
         inner: bound writer of the rows before these transforms.
         chains: the chains of the rows.
         part: positions of the transforms.
-        stages: what they do, with names for errors.
+        stages: their functions, with names for errors.
     """
 
     def __init__(self, inner: BoundWriter, chains: _Chains, part: range, stages: list[tuple[str, Stage]]) -> None:

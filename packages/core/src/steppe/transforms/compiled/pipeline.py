@@ -33,7 +33,7 @@ __all__ = ["Pipeline", "leaves"]
 def leaves(transform: Transform) -> Iterator[Transform]:
     """Yield the transforms of a chain in order, with the parts of a nested Compose in its place.
 
-    A subclass of Compose that overrides what it does with its parts is one transform.
+    A subclass of Compose that overrides how its parts run is one transform.
     """
     methods = ("_call", "_step", "_reset", "_inv_call", "_reset_env_preprocess", "transform_specs")
     if isinstance(transform, Compose) and not any(transform._writes(name, Compose) for name in methods):

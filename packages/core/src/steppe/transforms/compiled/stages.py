@@ -31,7 +31,7 @@ _Column: TypeAlias = "tuple[Key, torch.Tensor, torch.Tensor | None]"
 
 
 class Stage(NamedTuple):
-    """What one transform does to rows.
+    """The functions of one transform for rows.
 
     Attributes:
         step: transforms ``next`` of the rows that were stepped (None: all), and returns whether a row may have ended.
@@ -184,7 +184,7 @@ class _OnTensorDicts:
         """Copy entries that the transform has replaced or written into; return whether a row may have ended.
 
         Args:
-            data: what the hook returned.
+            data: the result of the hook.
             before: the entries of its argument.
             targets: the memory behind the transform.
             at: the rows; None for all.

@@ -152,7 +152,7 @@ class InnerWriter(NamedTuple):
 
 @dataclass
 class RowHooks:
-    """What a transform does to blocks of rows, in numpy: the same as its hooks on TensorDicts, in less time.
+    """The functions of a transform for blocks of rows, in numpy: the same as its hooks on TensorDicts, but faster.
 
     Values that the transform keeps from step to step are in the rows: in ``next`` after a step, in the root before the
     following step.
