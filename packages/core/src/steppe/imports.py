@@ -79,7 +79,7 @@ def _mark_all(noted: list[tuple[_Mark, _Function]]) -> None:
 
 
 class _AfterImport(MetaPathFinder):
-    """Calls ``then`` once, after the module ``name`` was imported."""
+    """Call ``then`` once, after the module ``name`` was imported."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
         self.name = name

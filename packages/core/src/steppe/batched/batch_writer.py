@@ -21,7 +21,7 @@ __all__ = ["BatchWriter"]
 
 
 class BatchWriter(RowWriter):
-    """Steps the environments of a batch, which write the rows of its storage.
+    """Step the environments of a batch, which write the rows of its storage.
 
     Args:
         batch: the batch. It refers to this object, which keeps only a weak reference, so that an unused batch is freed

@@ -17,7 +17,7 @@ _from_numpy = torch.from_numpy
 
 
 class HostReadout:
-    """Copies leaves of a storage to fresh memory of this process.
+    """Copy leaves of a storage to fresh memory of this process.
 
     Args:
         storage: the storage.
@@ -80,7 +80,7 @@ class HostReadout:
 
 
 class StagedReadout(HostReadout):
-    """Moves leaves of a storage to a device, with one transfer of the block that holds them.
+    """Move leaves of a storage to a device, with one transfer of the block that holds them.
 
     The storage needs one block of memory (any kind but ``"plain"``). For a GPU the block is page-locked.
     """

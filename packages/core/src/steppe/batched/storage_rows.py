@@ -24,7 +24,7 @@ WRITTEN: Any = ()
 
 
 class BatchRows:
-    """Writes the inputs of steps and resets into storage, and copies their data out of it.
+    """Write the inputs of steps and resets into storage, and copy their data out of it.
 
     Args:
         batch: the batch, for its specs.

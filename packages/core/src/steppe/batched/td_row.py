@@ -17,7 +17,7 @@ __all__ = ["TensorDictRow"]
 
 
 class TensorDictRow:
-    """Steps and resets one environment on TensorDicts made of its row of storage.
+    """Step and reset one environment on TensorDicts made of its row of storage.
 
     Args:
         env: the environment.

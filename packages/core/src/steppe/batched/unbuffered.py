@@ -20,7 +20,7 @@ __all__ = ["Messages", "row_to_send", "run_rows", "stack_rows"]
 
 
 class Messages:
-    """Makes the messages to the environments of a batch, and one TensorDict of their answers.
+    """Make the messages to the environments of a batch, and one TensorDict of their answers.
 
     Args:
         layout: the layout of the batch.

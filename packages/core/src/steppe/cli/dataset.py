@@ -15,7 +15,7 @@ from .output import UsageError
 
 
 class Dataset:
-    """Writes batches ``[n, t]`` one after the other to one memory-mapped TensorDict ``[n, rows]``.
+    """Write batches ``[n, t]`` one after the other to one memory-mapped TensorDict ``[n, rows]``.
 
     Batches ``[*B, t]`` of libraries that step several environments at once are flattened to ``[n, t]``.
 

@@ -57,7 +57,7 @@ class AgentDeclarations:
 
 
 class AgentStepper(Protocol):
-    """Steps a policy that declares infos or a state: ``steppe_agents.AgentSteps``, which documents each method.
+    """Step a policy that declares infos or a state: ``steppe_agents.AgentSteps``, which documents each method.
 
     Attributes:
         infos: the ``agent_info`` of all rows ``[*B]``, or None.

@@ -18,7 +18,7 @@ __all__ = ["DataCollectorBase"]
 
 
 class DataCollectorBase(RequestForm):
-    """Iterates over the batches of a backend, counts and delivers them, and does so in a thread if asked to.
+    """Iterate over the batches of a backend, count and deliver them, and do so in a thread if asked to.
 
     A collector is its own iterator: a second loop continues where the first one stopped. Use it as a context manager,
     or call ``shutdown`` in the end.

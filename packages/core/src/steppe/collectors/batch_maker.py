@@ -33,7 +33,7 @@ Key: TypeAlias = "str | tuple[str, ...]"
 
 
 class BatchMaker:
-    """Makes batches ``[*B, T]``, each of which continues where the one before stopped.
+    """Make batches ``[*B, T]``, each of which continues where the one before stopped.
 
     Args:
         env: one environment, or a batch ``[*B]``.

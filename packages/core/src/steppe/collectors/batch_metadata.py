@@ -17,7 +17,7 @@ __all__ = ["BatchMetadata"]
 
 
 class BatchMetadata:
-    """Converts the stored steps of a batch to the batch that a collector yields.
+    """Convert the stored steps of a batch to the batch that a collector yields.
 
     Args:
         collector: the collector, whose arguments say what to add to its batches and what to leave out.

@@ -20,7 +20,7 @@ __all__ = ["CollectorBackend"]
 
 
 class CollectorBackend(ABC):
-    """Collects batches for one collector, in this process or in worker processes.
+    """Collect batches for one collector, in this process or in worker processes.
 
     Args:
         collector: the collector that this is for.

@@ -18,7 +18,7 @@ COLLECTED, PROCESSED, STORED = range(3)
 
 
 class Delivery:
-    """Converts collected batches to the caller's batches.
+    """Convert collected batches to the caller's batches.
 
     If Ctrl-C interrupts a delivery, the next call of ``deliver`` repeats the interrupted stage and continues: the batch
     is kept until ``hand_over``. The repeated stage may be a hook or a write of the replay buffer.

@@ -28,7 +28,7 @@ START_TIMEOUT = 600.0
 
 
 class Collector(DataCollectorBase):
-    """Runs a policy in environments, and yields batches of transitions.
+    """Run a policy in environments, and yield batches of transitions.
 
     Each batch continues where the one before stopped: episodes may span several batches, and rows whose episode has
     ended are reset. Data is collected without gradients.

@@ -13,7 +13,7 @@ __all__ = ["MultiSyncDataCollector", "MultiaSyncDataCollector", "SyncDataCollect
 
 
 class SyncDataCollector(Collector):
-    """Collects in the caller's process, between two iterations of its loop.
+    """Collect in the caller's process, between two iterations of its loop.
 
     Args:
         *args, **kwargs: see :class:`Collector`.
@@ -21,7 +21,7 @@ class SyncDataCollector(Collector):
 
 
 class MultiSyncDataCollector(Collector):
-    """Collects in lockstep: each batch holds the data of all workers, made with the latest weights.
+    """Collect in lockstep: each batch holds the data of all workers, made with the latest weights.
 
     ``frames_per_batch``, about 200 by default, is that of all workers together, rounded up to whole rows of each with a
     warning; or a list, one for each worker. With B workers of T steps each:
@@ -40,7 +40,7 @@ class MultiSyncDataCollector(Collector):
 
 
 class MultiaSyncDataCollector(Collector):
-    """Yields the batch of whichever worker has one, ``[T]`` or ``[P, T]``, and lets that worker continue at once.
+    """Yield the batch of whichever worker has one, ``[T]`` or ``[P, T]``, and let that worker continue at once.
 
     ``frames_per_batch``, 200 by default, is that of one worker. Data may have been made with weights that are a batch
     old: ``("collector", "policy_version")`` says which.
@@ -54,7 +54,7 @@ class MultiaSyncDataCollector(Collector):
 
 
 class aSyncDataCollector(MultiaSyncDataCollector):
-    """Collects in one worker while the caller learns.
+    """Collect in one worker while the caller learns.
 
     Args:
         create_env_fn: the factory of its environment.

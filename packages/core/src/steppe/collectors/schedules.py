@@ -18,7 +18,7 @@ __all__ = ["Continuous", "Lockstep"]
 
 
 class Lockstep(WorkersBackend):
-    """Delivers a batch when all workers have theirs, and lets them wait: all data is made with the newest weights."""
+    """Deliver a batch when all workers have theirs, and let them wait: all data is made with the newest weights."""
 
     def _read_reports(self, name: str, settings: Mapping[str, Any]) -> None:
         super()._read_reports(name, settings)
@@ -60,7 +60,7 @@ class Lockstep(WorkersBackend):
 
 
 class Continuous(WorkersBackend):
-    """Delivers the batch of whichever worker has one, and lets that worker continue at once."""
+    """Deliver the batch of whichever worker has one, and let that worker continue at once."""
 
     frames_of_all = False
     _next_worker = 0

@@ -41,7 +41,7 @@ def serve(worker: Worker, task: dict[str, Any]) -> None:
 
 
 class WorkerLink(Service):
-    """Answers the caller with one collector, to which steppe-agents gives the requests of the caller.
+    """Answer the caller with one collector, to which steppe-agents gives the requests of the caller.
 
     Attributes:
         worker: this process; ``say`` sends the caller a message within a call.

@@ -14,7 +14,7 @@ OWN_ENV = "Give an evaluation, a second collector or another thread an environme
 
 
 class SoleUse:
-    """Detects uses of an environment by others, between the runs of its collector and during them.
+    """Detect uses of an environment by others, between the runs of its collector and during them.
 
     A run (a batch, a request) is a context. It compares counts of uses at its beginning and end, so steps cost nothing.
 

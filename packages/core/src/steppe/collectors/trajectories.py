@@ -21,7 +21,7 @@ __all__ = ["TrajectoryIds", "scatter", "split_trajectories"]
 
 
 class TrajectoryIds:
-    """Numbers trajectories in the order in which they begin; rows that begin together are numbered by row.
+    """Number trajectories in the order in which they begin; rows that begin together are numbered by row.
 
     Args:
         batch_size: the batch size of the environment, which has one trajectory in each row after :meth:`begin`.

@@ -18,7 +18,7 @@ __all__ = ["compile_step", "forget_compiled_step"]
 
 
 class _CompiledStep:
-    """Calls ``_step`` uncompiled ``warmup`` times, and compiled from then on."""
+    """Call ``_step`` uncompiled ``warmup`` times, and compiled from then on."""
 
     def __init__(self, step: Callable[[TensorDictBase], TensorDictBase], warmup: int, options: dict[str, Any]) -> None:
         self.uncompiled = step

@@ -23,11 +23,11 @@ _thread = threading.get_ident
 
 
 class Unset:
-    """Marks a value that has not been worked out yet, if None is a valid value. The class itself is the mark."""
+    """Mark a value that has not been worked out yet, if None is a valid value. The class itself is the mark."""
 
 
 class Uses:
-    """Counts how often the user of an environment changed, so that collectors notice that others have stepped it.
+    """Count how often the user of an environment changed, so that collectors notice that others have stepped it.
 
     A user is a thread, or an object that has claimed the environment: a collector claims it after each batch. Any use
     after that, even in the same thread, is a change. Environments that step the same simulator share one counter: a

@@ -9,7 +9,7 @@ from .records import EnvMaker
 
 
 class EnvFactory:
-    """Makes the environment of an id at each call.
+    """Make the environment of an id at each call.
 
     The process that calls it finds and imports the plugin. For an id that was registered with `register_env`, the
     factory holds the registered function, and is pickled with it by value.

@@ -25,7 +25,7 @@ def key_of(record: PluginRecord) -> Key:
 
 
 class Plugins:
-    """Imports plugins and calls their hooks.
+    """Import plugins and call their hooks.
 
     Safe to use from several threads: a plugin is imported once, and different plugins do not wait for each other.
 

@@ -29,7 +29,7 @@ from .registrations import Registrations
 
 
 class Registry:
-    """Finds plugins in package metadata, imports each at the first use of its name, and calls its hooks.
+    """Find plugins in package metadata, import each at the first use of its name, and call its hooks.
 
     Safe to use from several threads: a plugin is imported once, and different plugins do not wait for each other.
 

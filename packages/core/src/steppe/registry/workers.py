@@ -54,7 +54,7 @@ def _restored(name: str, payload: bytes | None, cause: str) -> Registration:
 
 
 class _Refusal:
-    """Replaces a function that could not be pickled: raises an error when it is called."""
+    """Replace a function that could not be pickled: raise an error when it is called."""
 
     def __init__(self, name: str, cause: str) -> None:
         self._text = (

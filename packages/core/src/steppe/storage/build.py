@@ -122,7 +122,7 @@ def name_dims(td: TensorDictBase, names: list[str | None]) -> None:
 
 
 class TensorDictBuilder:
-    """Builds nested TensorDicts from flat ``{key: tensor}`` data, with a plan made once from a Composite.
+    """Build nested TensorDicts from flat ``{key: tensor}`` data, with a plan made once from a Composite.
 
     Args:
         spec: determines the keys and the batch size of each level.

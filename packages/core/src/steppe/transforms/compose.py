@@ -44,7 +44,7 @@ def _in_turn(method: _Method, *, reverse: bool = False) -> _Method:
 
 
 class Compose(Transform):
-    """Runs several transforms: forward in order, inverse in reverse order.
+    """Run several transforms: forward in order, inverse in reverse order.
 
     ``compose[i]`` is the transform itself. ``compose[i:j]`` is a new Compose of clones that belongs to no environment.
     ``append``, ``insert`` and ``compose[i] = transform`` put the new transform into evaluation mode, as an environment

@@ -38,7 +38,7 @@ _SPEC_METHODS = (
 
 
 class Overrides:
-    """Finds which class defines each method of a transform.
+    """Find which class defines each method of a transform.
 
     The ``hooks`` (or ``transform_specs``) of a class describe all that it does. If a subclass overrides a method such
     as ``_step``, this method is used instead of the matching hook.

@@ -28,7 +28,7 @@ __all__ = ["TensorDictPrimer"]
 
 
 class TensorDictPrimer(PlannedTransform):
-    """Adds entries at each reset and keeps them through the steps, such as the hidden state of a recurrent policy.
+    """Add entries at each reset and keep them through the steps, such as the hidden state of a recurrent policy.
 
     The entries are observations and states. An entry that the environment has as an action becomes an observation and
     stays an action. After a step, ``next`` holds the value that the policy wrote to ``("next", key)``, or else that of

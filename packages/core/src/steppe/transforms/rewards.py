@@ -28,7 +28,7 @@ __all__ = ["RewardSum"]
 
 
 class RewardSum(PlannedTransform):
-    """Sums up the rewards of each episode.
+    """Sum up the rewards of each episode.
 
     For each reward it adds an entry of the same shape and dtype at the same level: the sum since the reset, 0 after a
     reset. The sum is an observation and a state, because a step reads it from the root. The reset mask of the level, or

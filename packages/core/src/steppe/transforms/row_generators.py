@@ -10,7 +10,7 @@ __all__ = ["RowGenerators"]
 
 
 class RowGenerators:
-    """Keeps a random generator for each row of an environment.
+    """Keep a random generator for each row of an environment.
 
     Rows are seeded as a batch seeds its environments: a transform around a batch draws the same numbers for row i as a
     clone of it inside environment i. Without a seed, torch's global generator is used.

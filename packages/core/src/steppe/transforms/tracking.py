@@ -43,7 +43,7 @@ def _one_name(owner: str, argument: str, value: object) -> str:
 
 
 class StepCounter(PlannedTransform):
-    """Counts the steps of each episode, and truncates episodes after ``max_steps``.
+    """Count the steps of each episode, and truncate episodes after ``max_steps``.
 
     At each level with done entries it adds ``step_count``, int64, of their shape (``[*B, 1]``): 0 after a reset. The
     count is an observation and a state, because a step reads it from the root.
@@ -172,7 +172,7 @@ class StepCounter(PlannedTransform):
 
 
 class InitTracker(PlannedTransform):
-    """Marks the first step of each episode.
+    """Mark the first step of each episode.
 
     At each level with done entries it adds ``is_init``, bool, of their shape (``[*B, 1]``): True in the root after a
     reset, False in ``next``.

@@ -33,7 +33,7 @@ _BYPASSING = (
 
 
 class TransformedEnv(TransformedSteps):
-    """Runs transforms on the data that an environment returns and receives.
+    """Run transforms on the data that an environment returns and receives.
 
     Data, specs, batch size and device are those behind the last transform. Attributes that this class does not have are
     forwarded to ``base_env``.

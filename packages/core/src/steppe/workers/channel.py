@@ -34,7 +34,7 @@ class Gone(EOFError):
 
 
 class Connection:
-    """Sends pickled messages and file descriptors over a socket.
+    """Send pickled messages and file descriptors over a socket.
 
     Args:
         sock: one end of a ``socketpair``. The connection owns it.
@@ -157,7 +157,7 @@ def forget_others(fds: Sequence[int]) -> None:
 
 
 class Signal:
-    """Wakes a process: an eventfd, or a pipe on systems without eventfds.
+    """Wake a process: an eventfd, or a pipe on systems without eventfds.
 
     A signal that was set stays set until a :class:`Waiter` has seen it.
 
@@ -194,7 +194,7 @@ class Signal:
 
 
 class Waiter:
-    """Waits for signals, and notices when connections close.
+    """Wait for signals, and notice when connections close.
 
     Args:
         signals: the signals to wait for.
@@ -234,7 +234,7 @@ class Waiter:
 
 
 class SpinGate:
-    """Polls for an answer for a short time before the process sleeps, as long as that is faster.
+    """Poll for an answer for a short time before the process sleeps, as long as that is faster.
 
     Waking a sleeping process takes 20 to 60 us; a polling process sees the answer within 1 us. Two things make polling
     useless, and some of the next waits then sleep at once:

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class InProcess(Backend):
-    """Steps all environments of a batch in this process; see :class:`~steppe.batched.backends.base.Backend`.
+    """Step all environments of a batch in this process; see :class:`~steppe.batched.backends.base.Backend`.
 
     An exception of an environment reaches the caller unchanged, with a note that names the environment.
     """
@@ -94,7 +94,7 @@ class InProcess(Backend):
 
 
 class CallersShard(InProcess):
-    """Steps the first rows of a batch in the caller's process, while workers step the others.
+    """Step the first rows of a batch in the caller's process, while workers step the others.
 
     An exception of an environment becomes a WorkerError, as in workers.
     """

@@ -26,7 +26,7 @@ FastDecoder: TypeAlias = "Callable[[torch.Tensor], Sequence[Any] | None]"
 
 
 class ActionCodec:
-    """Decodes actions: an int for one-hot and categorical ones, an array for others, a dict for several keys.
+    """Decode actions: an int for one-hot and categorical ones, an array for others, a dict for several keys.
 
     How one leaf is decoded is up to its spec, see ``Spec.action_decoder``.
 

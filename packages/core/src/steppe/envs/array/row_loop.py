@@ -12,7 +12,7 @@ __all__ = ["Loop"]
 
 
 class Loop:
-    """Steps rows through a writer.
+    """Step rows through a writer.
 
     The driver brings the rows and the actions. Rows that ended are reset into the root of the same rows. A driver whose
     next step begins from ``next``, rather than from a root of its caller, calls :meth:`copy_root_inputs` in between.

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class RowSteps:
-    """Steps all rows of a writer, and returns copies of them as TensorDicts.
+    """Step all rows of a writer, and return copies of them as TensorDicts.
 
     Args:
         writer: the row writer of one environment or of a batch.

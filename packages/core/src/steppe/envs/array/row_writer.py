@@ -78,7 +78,7 @@ class BoundWriter:
 
 
 class RowWriter:
-    """Steps n environments and writes their data into rows.
+    """Step n environments and write their data into rows.
 
     An environment *has* a row writer, ``env.row_writer``, if its data has a fixed layout. An environment without a
     batch size is one row; one of batch size ``(n,)`` is n rows. Rollouts, single steps, transforms, batches and
@@ -157,7 +157,7 @@ class StepsInto(Protocol):
 
 
 class EnvRows(RowWriter):
-    """Writes the rows of array environments, one environment after another.
+    """Write the rows of array environments, one environment after another.
 
     Args:
         envs: environments with ``step_into`` and equal specs.

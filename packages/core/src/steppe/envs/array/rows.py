@@ -156,7 +156,7 @@ class OutRow(dict[Key, Array]):
 
 
 class Progress:
-    """Notes which row is being stepped, for error messages, also of the parent process after a worker has died.
+    """Note which row is being stepped, for error messages, also of the parent process after a worker has died.
 
     Args:
         words: where the row is noted: 0 for none, otherwise the number of the row in the batch plus one.

@@ -14,7 +14,7 @@ __all__ = ["MaskedActions"]
 
 
 class MaskedActions:
-    """Draws random actions, each masked action among those that its mask allows.
+    """Draw random actions, each masked action among those that its mask allows.
 
     Args:
         action: the spec of the actions.
@@ -74,7 +74,7 @@ class MaskedActions:
 
 
 class _StackedActions:
-    """Draws the actions of stacked environments or agents that differ, one after the other.
+    """Draw the actions of stacked environments or agents that differ, one after the other.
 
     Args:
         action, root, masks, batch_dims: see :class:`MaskedActions`.

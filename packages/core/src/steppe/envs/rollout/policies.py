@@ -35,7 +35,7 @@ _DATA_NAMES = ("tensordict", "td", "data")
 
 
 class RandomPolicy:
-    """Writes a random action in the batch size of the data, drawn from torch's global generator.
+    """Write a random action in the batch size of the data, drawn from torch's global generator.
 
     Args:
         action_spec: a leaf, or a Composite whose keys are written. By default the action spec of the environment in
@@ -232,7 +232,7 @@ def _takes_data(parameter: inspect.Parameter) -> bool:
 
 
 class _ObservationPolicy:
-    """Calls a function on observation tensors and writes its result as the action."""
+    """Call a function on observation tensors and write its result as the action."""
 
     def __init__(self, function: Callable[..., Any], env: EnvBase, parameters: list[inspect.Parameter]) -> None:
         self.function = function

@@ -36,7 +36,7 @@ _FIRST = 256
 
 
 class RowFrames:
-    """Steps an environment on rows, and copies each step to memory ``[*B, T]``: of a rollout, or of a batch.
+    """Step an environment on rows, and copy each step to memory ``[*B, T]``: of a rollout, or of a batch.
 
     The root of a step is the ``next`` of the step before, except where an episode begins. So roots are copied from the
     frames themselves, for many steps at once. A policy gets views of the memory as its root, or copies if ``keep_in``

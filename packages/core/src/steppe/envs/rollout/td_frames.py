@@ -27,7 +27,7 @@ _Path = tuple[str, ...]
 
 
 class TensorDictFrames:
-    """Takes steps on TensorDicts, and keeps the data of each: root and ``next``, of a rollout or of a batch.
+    """Take steps on TensorDicts, and keep the data of each: root and ``next``, of a rollout or of a batch.
 
     The steps are stacked at the end. Large entries are copied to memory ``[*B, T]`` at each step, so that the memory of
     the step is free for later ones: the system then does not have to provide new pages for the images of each step.

@@ -21,7 +21,7 @@ __all__ = ["TransformedRows"]
 
 
 class TransformedRows(RowWriter):
-    """Writes rows of transformed data.
+    """Write rows of transformed data.
 
     A transform runs once for all rows if those of all environments have the same ``Transform.shared_key``, otherwise
     row by row.

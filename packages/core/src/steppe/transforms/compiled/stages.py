@@ -222,7 +222,7 @@ class _OnTensorDicts:
 
 
 class _Wrapped:
-    """Makes TensorDicts of rows: of views if the transform keeps no references, otherwise of copies.
+    """Make TensorDicts of rows: of views if the transform keeps no references, otherwise of copies.
 
     Args:
         spec: spec of one row.

@@ -39,7 +39,7 @@ def serve(fd: int, modules: Sequence[str] = ()) -> None:
 
 
 class _Server:
-    """Carries out the requests of the other end of a connection; each request is the name of a method, and arguments.
+    """Carry out the requests of the other end of a connection; each request is the name of a method, and arguments.
 
     Args:
         connection: connection to the caller; in a module server, to the fork server.
