@@ -64,7 +64,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
     import_tensordict()
     import torch
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
     from .collect_report import print_report
     from .dataset import Dataset
@@ -80,14 +80,19 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         if frames != args.frames:
             print(f"{args.frames} frames are rounded up to {frames}: {steps} steps of {num_envs} environments.")
         dataset = Dataset(args.out, rows=steps)
-        progress = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
+        progress = Progress(
+            *("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[speed]:,.0f} frames/s"),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+        )
         started = time.perf_counter()
         try:
             with progress:
-                task = progress.add_task(args.id, total=frames)
+                task = progress.add_task(args.id, total=frames, speed=0.0)
                 for batch in _batches(env, policy, steps, seed=args.seed):
                     dataset.write(batch)
-                    progress.advance(task, batch.numel())
+                    speed = dataset.frames / (time.perf_counter() - started)
+                    progress.update(task, completed=dataset.frames, speed=speed)
         except KeyboardInterrupt as error:
             failure = error
         except Exception as error:
