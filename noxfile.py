@@ -39,7 +39,7 @@ HEADLESS = {
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
 }
 
-# Make JAX cache all compiled functions on disk, even those that compile fast.
+# Let JAX cache every compiled function on disk, however short the compilation.
 COMPILED_CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

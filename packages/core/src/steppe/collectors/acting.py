@@ -84,7 +84,7 @@ class Acting:
             self.in_requests = torch.compile(act, **settings)
 
     def in_batch(self, random: bool) -> _Act:
-        """Return what chooses the actions of the next batch.
+        """Return the function that chooses the actions of the next batch.
 
         Args:
             random: take random actions without calling the policy.

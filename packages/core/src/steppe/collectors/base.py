@@ -196,7 +196,7 @@ class DataCollectorBase(RequestForm):
     # -- the end --------------------------------------------------------------------------------------------------
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """The same as ``shutdown``, by the name that TorchRL has for the end of what ``start`` began."""
+        """End the thread that ``start`` began, and shut down; an alias of ``shutdown``, as TorchRL names it."""
         self.shutdown(timeout, close_env)
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:

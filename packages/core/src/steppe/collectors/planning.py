@@ -35,10 +35,10 @@ _Level = dict[str, Any]
 #: Runs one module on a TensorDict, whose first level is the second argument.
 _Call = Callable[[TensorDictBase, _Level], None]
 
-#: Draws a sample of a distribution and its log-probability at once, in few operations. It takes whether the
-#: log-probability is wanted, and the parameters of the distribution by name. It returns the sample and the
-#: log-probability, None if that is not wanted; or None instead of both if the parameters are invalid. The caller then
-#: makes the distribution, whose error says what is wrong.
+#: Draws a sample of a distribution and its log-probability at once, in few operations. The arguments are a flag that
+#: requests the log-probability, and the parameters of the distribution by name. The result is the sample and the
+#: log-probability, None if it was not requested. If the parameters are invalid, the result is None, and the caller makes
+#: the distribution, which raises a clearer error.
 Draw = Callable[..., "tuple[_Tensor, _Tensor | None] | None"]
 
 # Attributes that a subclass may define without changing its call.
@@ -242,7 +242,7 @@ def _exact_categorical(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor 
     probs = normalized.softmax(-1)
     try:
         drawn = torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, True)
-    except RuntimeError:  # invalid probabilities: the error of the distribution says what is wrong
+    except RuntimeError:  # invalid probabilities: the distribution raises a clearer error
         return None
     sample = drawn.reshape(probs.shape[:-1])
     return sample, normalized.gather(-1, sample.unsqueeze(-1)).squeeze(-1) if scored else None

@@ -102,6 +102,7 @@ class WorkersBackend(CollectorBackend):
         self._calls: dict[int, Receive] = {}
         #: The batches that were not taken yet, None for those in memory, and their steps.
         self._ready: dict[int, tuple[TensorDictBase | None, int]] = {}
+        self._flags = memoryview(bytearray(8 * PER_WORKER * n)).cast("q")  # shared with the workers once they are ready
         self.pool = Pool(n, ENTRY, method=settings["start_method"], preload=_PRELOAD, label="collector")
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
@@ -189,7 +190,7 @@ class WorkersBackend(CollectorBackend):
             raise StateError("A job is running: get() its result, or job.cancel() it.")
 
     def hand(self, message: Any, fds: list[int]) -> None:
-        """Give all workers descriptors of shared memory, with a message that says what it holds."""
+        """Send all workers descriptors of shared memory, and a message with its layout."""
         try:
             self.pool.hand(message, fds)
         except BaseException as error:
@@ -501,10 +502,9 @@ class WorkersBackend(CollectorBackend):
         self._calls.clear()
         self._ready.clear()
         self._finalizer.detach()
-        flags = getattr(self, "_flags", None)
-        if flags is not None and self.pool.is_ours:
+        if self.pool.is_ours:
             for worker in range(self.num_workers):
-                flags[worker * PER_WORKER + STOP] = 1
+                self._flags[worker * PER_WORKER + STOP] = 1
         self.pool.stop(timeout)
 
 

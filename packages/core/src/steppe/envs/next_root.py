@@ -109,7 +109,7 @@ class StepPlan:
             elif name in fresh and _is_group(fresh[name]) and drop_next.get(name) != {}:
                 continue  # the two groups are merged below
             elif dropped is None or dropped:
-                # A policy writes into the new root; what it writes into a group must not reach the old one.
+                # The group is copied, because a policy may write into the new root, and the old root must not change.
                 kept = value.exclude(*_leaves(dropped)) if dropped else value.copy()
                 if not kept.is_empty():
                     out[name] = kept

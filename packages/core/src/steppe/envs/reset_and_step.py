@@ -317,7 +317,7 @@ class ResetAndStep(EnvAttributes):
         return rows  # type: ignore[no-any-return]
 
     def row_writer_changed(self) -> None:
-        """Clear what was made from the row writer; call it if the row writer depends on more than the specs."""
+        """Clear all objects made from the row writer. Call it if the row writer depends on more than the specs."""
         state = self.base_state
         state.row_steps = state.no_row_writer_reason = Unset
         state.row_run_steps = None

@@ -88,7 +88,7 @@ def _rollout_problem(plan: RolloutPlan) -> str | None:
 
 
 def _steps(plan: RolloutPlan, frames: TensorDictFrames) -> Step:
-    """Return what takes one step of a rollout on TensorDicts."""
+    """Return a function that takes one step of a rollout on TensorDicts."""
     env, act, all_done = plan.env, actor(plan), bool(plan.break_when_all_done)
     until_done = plan.break_when_any_done or all_done
 

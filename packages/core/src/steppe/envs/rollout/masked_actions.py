@@ -14,7 +14,7 @@ __all__ = ["MaskedActions"]
 
 
 class MaskedActions:
-    """Draw random actions, each masked action among those that its mask allows.
+    """Draw random actions, under masks in the data.
 
     Args:
         action: the spec of the actions.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ class RolloutPlan:
             self.break_when_any_done = not self.break_when_all_done
         if self.policy is not None and self.actions is not None:
             raise TypeError("rollout: give a policy or actions, not both.")
-        if hasattr(self.actions, "__len__"):
+        if isinstance(self.actions, Sized):
             if not len(self.actions):
                 raise _out_of_actions()
             self.max_steps = min(max_steps, len(self.actions))
@@ -112,7 +112,7 @@ def actor(plan: RolloutPlan) -> Policy:
 
 
 def known_actions(plan: RolloutPlan) -> TakeActions:
-    """Return what gathers ``actions=`` into blocks, each of which is checked once; or draws random actions."""
+    """Return a function that gathers ``actions=`` into blocks, each checked once, or that draws random actions."""
     env, actions = plan.env, plan.actions
     writer = env.row_writer
     if actions is None:
