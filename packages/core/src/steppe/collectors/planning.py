@@ -35,9 +35,9 @@ _Level = dict[str, Any]
 #: Runs one module on a TensorDict, whose first level is the second argument.
 _Call = Callable[[TensorDictBase, _Level], None]
 
-#: Draws a sample of a distribution and its log-probability at once, in few operations. The arguments are a flag that
+#: Draws a sample of a distribution and its log-probability at once, in few operations. Its arguments are a flag that
 #: requests the log-probability, and the parameters of the distribution by name. The result is the sample and the
-#: log-probability, None if it was not requested. If the parameters are invalid, the result is None, and the caller makes
+#: log-probability, None if it was not requested. The result is None if the parameters are invalid; the caller makes
 #: the distribution, which raises a clearer error.
 Draw = Callable[..., "tuple[_Tensor, _Tensor | None] | None"]
 
