@@ -42,8 +42,8 @@ class Package:
         """The folder of the tests that its matrix rows run."""
         if self.name == "steppe":
             return "tests/core"
-        room = self.path.parent.name if self.path.parent.name in ("transforms", "libs") else "envs"
-        return f"tests/{room}/{self.short.replace('-', '_')}"
+        folder = self.short.replace("-", "_")
+        return f"tests/{folder}" if self.path.parent.name == "packages" else f"tests/{self.path.parent.name}/{folder}"
 
     @property
     def apart(self) -> bool:
