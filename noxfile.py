@@ -176,7 +176,7 @@ def torchrl(session: nox.Session) -> None:
     # The newest TorchRL, with the version of tensordict that it requires instead of that of the base.
     free = write_constraints(session, "torchrl", "tensordict")
     session.install("-c", free, "torchrl", "gymnasium[classic-control]")
-    session.run("python", "-m", "pytest", "tests/with_torchrl", *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "tests/bridges/torchrl", *session.posargs, env=HEADLESS)
     session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", "bridges", env=HEADLESS)
 
 

@@ -33,6 +33,7 @@ LATE = {
     ("steppe.envs", "EnvBase.register_gym", "registry"): "env.register_gym(...) finds the plugin that knows gym",
     ("steppe.envs", "__getattr__", "registry"): "the classes of environments of other packages are found by name",
     ("steppe.envs", "__dir__", "registry"): "the classes of environments of other packages are found by name",
+    ("steppe.specs", "__getattr__", "registry"): "the specs of other packages are found by name",
     ("steppe.transforms", "__getattr__", "registry"): "the transforms of other packages are found by name",
     ("steppe.transforms", "__dir__", "registry"): "the transforms of other packages are found by name",
 }

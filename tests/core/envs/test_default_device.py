@@ -16,7 +16,6 @@ from steppe import (
     Binary,
     Bounded,
     Categorical,
-    Choice,
     Compose,
     Composite,
     DTypeCastTransform,
@@ -172,7 +171,6 @@ SPECS = {
     "masked one-hot": lambda: OneHot(3, mask=torch.tensor([True, False, True], device="cpu")),
     "multi": lambda: MultiCategorical([2, 3]),
     "multi one-hot": lambda: MultiOneHot([2, 3]),
-    "choice": lambda: Choice([Bounded(0, 1, (2,)), Bounded(2, 3, (2,))]),
     "stacked": lambda: torch.stack([Bounded(0, 1, (2,)), Bounded(0, 2, (2,))]),
     "composite": lambda: Composite(a=Composite(b=OneHot(3)), c=Bounded(-1, 1, (2,))),
 }

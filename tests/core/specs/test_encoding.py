@@ -7,14 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from tensordict import NonTensorStack
 
 from steppe.errors import SpecError
 from steppe.specs import (
     Binary,
     Bounded,
     Categorical,
-    Choice,
     Composite,
     MultiCategorical,
     MultiOneHot,
@@ -115,15 +113,6 @@ def test_values_are_validated_if_checks_are_switched_on(monkeypatch, spec) -> No
     assert spec.is_in(spec.encode(spec.to_numpy(spec.rand())))
 
 
-def test_the_choice_that_holds_a_value_encodes_it(monkeypatch) -> None:
-    monkeypatch.setattr("steppe.specs.base.CHECKED", True)
-    spec = Choice([Bounded(0, 1, (1,)), Bounded(5, 6, (1,))])
-    assert spec.encode([5.5]).tolist() == [5.5]
-    assert spec.to_numpy(torch.tensor([5.5])).tolist() == [5.5]
-    with pytest.raises(SpecError, match="from 0 to 1"):
-        spec.encode([3])
-
-
 ROWS = {
     "Bounded": Bounded(torch.zeros(2, 3), torch.ones(3)),
     "Bounded of bytes": Bounded(0, 255, (2, 3), dtype=torch.uint8),
@@ -134,7 +123,6 @@ ROWS = {
     "MultiCategorical": MultiCategorical([2, 3], (4, 2)),
     "MultiOneHot": MultiOneHot([2, 3], (4, 5)),
     "Binary": Binary(3),
-    "Choice": Choice([Categorical(3, (2,)), Categorical(4, (2,))]),
     "Stacked": torch.stack([Bounded(0, 1, (3,)), Bounded(3, 4, (3,))], 1),
     "Stacked OneHot": torch.stack([OneHot(3), OneHot(3, mask=torch.tensor([True, False, True]))]),
     "Composite": Composite({"a": Unbounded((1,)), "b": OneHot(3), ("n", "c"): Bounded(0, 1, (2, 2))}),
@@ -169,13 +157,11 @@ def test_rows_go_to_numpy_and_back(name, lead) -> None:
 
 
 def test_text_of_many_rows_is_encoded_with_the_data_beside_it() -> None:
-    spec = Composite(x=Unbounded((2,)), text=NonTensor(example_data="a"), kind=Choice(["u", "v"]))
-    encoded = spec.encode({"x": np.zeros((3, 2)), "text": ["p", "q", "r"], "kind": "v"}, lead=(3,))
+    spec = Composite(x=Unbounded((2,)), text=NonTensor(example_data="a"))
+    encoded = spec.encode({"x": np.zeros((3, 2)), "text": ["p", "q", "r"]}, lead=(3,))
     assert encoded.batch_size == (3,)
     assert encoded["text"] == ["p", "q", "r"]
-    assert encoded[1]["kind"] == "v"
     assert spec.encode({"x": np.zeros(2), "text": ["p", "q"]})["text"] == ["p", "q"]
-    assert spec["kind"].is_in(spec["kind"].encode(NonTensorStack("u", "v", "u")))
 
 
 def test_entries_of_unequal_rows_are_refused() -> None:

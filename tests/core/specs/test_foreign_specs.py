@@ -1,4 +1,4 @@
-"""NonTensor, Choice, and the functions on specs."""
+"""NonTensor, and the functions on specs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ import steppe.specs.from_data
 from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError
 from steppe.specs import (
     Binary,
-    Bounded,
-    Categorical,
-    Choice,
     Composite,
     NonTensor,
     Stacked,
@@ -74,112 +71,6 @@ def test_text_follows_shapes_and_compares_by_example() -> None:
     assert NonTensor().dtype is None
     with pytest.raises(NotSupported, match="not countable"):
         spec.enumerate()
-
-
-# Choice ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_choice_is_drawn_and_is_in() -> None:
-    spec = Choice([Bounded(0, 1, (2,)), Bounded(5, 6, (2,)), Bounded(8, 9, (2,))])
-    drawn = spec.rand((300,), generator=torch.Generator().manual_seed(0))
-    assert drawn.shape == (300, 2)
-    assert all(spec.is_in(row) for row in drawn)
-    assert [int(((drawn[:, 0] - low).abs() <= 1).sum() > 60) for low in (0, 5, 8)] == [1, 1, 1]
-    assert spec.num_choices == 3
-    assert not spec.is_in(torch.tensor([0.5, 5.5]))
-    assert spec.is_in(spec.project(torch.tensor([3.0, 3.0])))
-    with pytest.raises(SpecError, match=r"'x': expected data of one of 3 specs\. Of the first: 'x': expected values"):
-        spec.assert_is_in(torch.tensor([3.0, 3.0]), key="x")
-
-
-def test_values_are_chosen_by_equality() -> None:
-    spec = Choice([NonTensorData("left"), NonTensorData("right")])
-    drawn = spec.rand((200,), generator=torch.Generator().manual_seed(0))
-    assert set(drawn.tolist()) == {"left", "right"}
-    assert spec.is_in(NonTensorData("left"))
-    assert spec.is_in("right")
-    assert not spec.is_in("up")
-    assert spec.cardinality() == 2
-    assert spec.enumerate().tolist() == ["left", "right"]
-    assert spec.zero().data == "left"
-
-
-def test_composites_may_be_chosen() -> None:
-    spec = Choice([Composite(a=Bounded(0, 1)), Composite(a=Bounded(5, 6))])
-    drawn = spec.rand((50,), generator=torch.Generator().manual_seed(0))
-    assert drawn.batch_size == (50,)
-    assert all(spec.is_in(row) for row in drawn)
-    assert 5 < int((drawn["a"] > 3).sum()) < 45
-
-
-def test_choices_follow_shapes_together() -> None:
-    spec = Choice([Categorical(2, (3,)), Categorical(4, (3,))])
-    assert spec.expand(5, 3)[0] == spec
-    assert spec.unsqueeze(0).squeeze(0) == spec == spec.clone()
-    assert spec.reshape(3, 1).flatten() == spec
-    assert [part.shape for part in spec.unbind(0)] == [()] * 3
-    assert spec.cardinality() == 6
-    assert spec.enumerate().shape == (6, 3)
-    assert spec.to("cpu").device == torch.device("cpu")
-    assert spec.encode([0, 1, 3]).tolist() == [0, 1, 3]
-    assert "Categorical(n=4" in repr(spec)
-
-
-def test_choices_must_be_alike() -> None:
-    with pytest.raises(SpecError, match="one class, shape, dtype and device"):
-        Choice([Unbounded((1,)), Unbounded((2,))])
-    with pytest.raises(SpecError, match="at least one"):
-        Choice([])
-    with pytest.raises(SpecError, match="found int"):
-        Choice([3])
-    with pytest.raises(SpecError, match="expected a list of choices, found 'ab'"):
-        Choice("ab")
-
-
-def test_strings_may_be_chosen() -> None:
-    spec = Choice(["left", "right"])
-    assert spec == Choice([NonTensorData("left"), NonTensorData("right")])
-    assert {spec.rand(generator=torch.Generator().manual_seed(seed)).data for seed in range(9)} == {"left", "right"}
-    assert spec.is_in("right")
-    assert not spec.is_in("up")
-    in_composite = Composite(side=spec)
-    assert in_composite.is_in(in_composite.rand())
-    assert in_composite.is_in(in_composite.rand((5,)))
-
-
-def test_stacks_of_values_may_be_chosen() -> None:
-    spec = Choice([NonTensorStack("a", "b"), NonTensorStack("c", "d")])
-    assert spec.shape == (2,)
-    assert spec.zero().tolist() == ["a", "b"]
-    assert {tuple(spec.rand(generator=torch.Generator().manual_seed(seed)).tolist()) for seed in range(9)} == {
-        ("a", "b"),
-        ("c", "d"),
-    }
-    assert spec.is_in(NonTensorStack("c", "d"))
-    assert not spec.is_in(NonTensorStack("a", "d"))
-    assert spec.is_in(NonTensorStack(NonTensorStack("a", "b"), NonTensorStack("c", "d")))
-    assert not spec.is_in(NonTensorStack(NonTensorStack("a", "b"), NonTensorStack("a", "d")))
-    assert spec.enumerate().tolist() == [["a", "b"], ["c", "d"]]
-
-
-def test_stacks_of_values_follow_operations_on_shapes() -> None:
-    spec = Choice([NonTensorStack("a", "b", "c"), NonTensorStack("d", "e", "f")])
-    assert spec[::-1].zero().tolist() == ["c", "b", "a"]
-    assert spec[1].zero().data == "b"
-    assert spec.expand(2, 3).zero().tolist() == [["a", "b", "c"]] * 2
-    assert spec.unsqueeze(1).zero().tolist() == [["a"], ["b"], ["c"]]
-    assert [part.zero().data for part in spec.unbind(0)] == ["a", "b", "c"]
-    assert spec.clone() == spec
-    assert spec != spec[::-1]
-    with pytest.raises(NotSupported, match="number of stacked specs is fixed"):
-        spec.make_neg_dim(0)
-
-
-def test_stacks_of_values_keep_their_values_on_any_device() -> None:
-    spec = Choice([NonTensorStack("a", "b"), NonTensorStack("c", "d")]).to("meta")
-    assert spec.device == torch.device("meta")
-    assert spec.zero().tolist() == ["a", "b"]
-    assert spec.to("meta") is spec
 
 
 # Arguments without effect ------------------------------------------------------------------------------------------

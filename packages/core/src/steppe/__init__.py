@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from .specs import BoundedContinuous as BoundedContinuous
     from .specs import BoundedDiscrete as BoundedDiscrete
     from .specs import Categorical as Categorical
-    from .specs import Choice as Choice
     from .specs import Composite as Composite
     from .specs import MultiCategorical as MultiCategorical
     from .specs import MultiOneHot as MultiOneHot
@@ -100,7 +99,6 @@ _EXPORTS: dict[str, str] = {
             "BoundedContinuous",
             "BoundedDiscrete",
             "Categorical",
-            "Choice",
             "Composite",
             "MultiCategorical",
             "MultiOneHot",

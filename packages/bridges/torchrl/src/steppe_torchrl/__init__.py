@@ -1,10 +1,32 @@
-"""Convert specs between steppe and TorchRL.
+"""The bridge between steppe and TorchRL.
 
 Data needs no conversion: both use the same TensorDict layout.
 """
 
 from __future__ import annotations
 
-from steppe_torchrl.specs import from_torchrl, to_torchrl
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["from_torchrl", "to_torchrl"]
+if TYPE_CHECKING:
+    from .choice import Choice as Choice
+    from .specs import from_torchrl as from_torchrl
+    from .specs import to_torchrl as to_torchrl
+
+_EXPORTS = {"Choice": "choice", "from_torchrl": "specs", "to_torchrl": "specs"}
+
+__all__ = [*_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    # The import of TorchRL takes seconds: only names that need it import it.
+    from importlib import import_module
+
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

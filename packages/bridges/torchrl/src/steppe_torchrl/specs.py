@@ -13,6 +13,8 @@ from tensordict import is_non_tensor
 import steppe.specs as steppe_specs
 from steppe.errors import SpecError
 
+from .choice import Choice, Fixed
+
 __all__ = ["from_torchrl", "to_torchrl"]
 
 #: A spec of either library. Attributes of the same name are read from both, so no common static type exists.
@@ -151,7 +153,7 @@ def _non_tensor(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
 def _choice(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
     convert = to_torchrl if kind is torchrl_specs.Choice else from_torchrl
     # TorchRL's Choice has no public attribute for its choices.
-    parts = spec.choices if isinstance(spec, steppe_specs.Choice) else vars(spec)["_choices"]
+    parts = spec.choices if isinstance(spec, Choice) else vars(spec)["_choices"]
     return kind([_value(part) if _is_value(part) else convert(part) for part in parts])
 
 
@@ -164,7 +166,7 @@ def _is_value(part: object) -> bool:
         return True
     if isinstance(part, steppe_specs.Stacked):
         return all(map(_is_value, part.specs))
-    return isinstance(part, steppe_specs.NonTensor) and type(part) is not steppe_specs.NonTensor
+    return isinstance(part, Fixed)
 
 
 def _value(part: Any) -> Any:

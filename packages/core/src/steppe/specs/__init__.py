@@ -7,13 +7,14 @@ data, checks it, and follows the operations on shapes that tensors have.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .action_checks import ArrayCheck, NumberCheck
 from .action_decoders import ACTION_TOLIST_LIMIT, ActionDecoder
 from .base import Spec
 from .binary import Binary
 from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, DiscreteBox
 from .categorical import Categorical
-from .choice import Choice
 from .composite import Composite
 from .continuous import (
     Bounded,
@@ -58,7 +59,6 @@ __all__ = [
     "BoxList",
     "Categorical",
     "CategoricalBox",
-    "Choice",
     "Composite",
     "ContinuousBox",
     "DiscreteBox",
@@ -90,3 +90,9 @@ __all__ = [
     "torch_to_numpy_dtype_dict",
     "union",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from steppe.registry import find_class
+
+    return find_class("env class", name, core=__all__, module=__name__)

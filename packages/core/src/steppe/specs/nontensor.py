@@ -18,7 +18,7 @@ from .base import DeviceLike, Key, Rows, named
 from .shapes import ShapeLike
 from .shaping import Shaped
 
-__all__ = ["Fixed", "NonTensor", "flat_values"]
+__all__ = ["NonTensor", "flat_values"]
 
 
 def flat_values(val: object) -> list[Any]:
@@ -160,17 +160,3 @@ class NonTensor(Shaped):
     def __repr__(self) -> str:
         device = f", device={str(self._device)!r}" if self._device is not None else ""
         return f"{type(self).__name__}(shape={tuple(self._shape)}{device}, example_data={self._example!r})"
-
-
-class Fixed(NonTensor):
-    """Non-tensor data whose only valid value is the example."""
-
-    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
-        faults = list(super()._faults(val, key, rows, exact))
-        yield from faults
-        if not faults and not all(_same_data(value, self._example) for value in flat_values(val)):
-            yield f"{named(key, self)}: expected {self._example!r}, found {self.to_numpy(val)!r}."
-
-    def cardinality(self) -> int:
-        """Return 1."""
-        return 1

@@ -1,29 +1,42 @@
-"""Choice: one of several specs or values."""
+"""Choice: one of several specs or values, for programs written for TorchRL."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, is_tensor_collection
 from tensordict import stack as stack_tensordicts
 
 from steppe.errors import SpecError
-
-from . import shapes
-from .base import Key, Rows, Spec, named
-from .dtypes import CPU
-from .nontensor import Fixed
-from .shapes import ShapeLike
-from .stacked import Stacked
+from steppe.specs import CPU, NonTensor, Spec, Stacked
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Choice"]
+
+_Key: TypeAlias = "str | tuple[str, ...] | None"
+_Rows: TypeAlias = "tuple[int, ...] | None"
+
+
+class Fixed(NonTensor):
+    """Non-tensor data whose only valid value is the example."""
+
+    def _faults(self, val: object, key: _Key, rows: _Rows, exact: bool) -> Iterator[str]:
+        faults = list(super()._faults(val, key, rows, exact))
+        yield from faults
+        expected = self.example_data
+        if not faults and not all(np.all(value is expected or value == expected) for value in _flat_values(val)):
+            yield f"{_name(key, self)}: expected {expected!r}, found {self.to_numpy(val)!r}."
+
+    def cardinality(self) -> int:
+        """Return 1."""
+        return 1
 
 
 class Choice(Spec):
@@ -88,9 +101,9 @@ class Choice(Spec):
         """``"continuous"``, ``"discrete"``, or None."""
         return self._choices[0].domain
 
-    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
+    def rand(self, shape: Sequence[int] | int = (), *, generator: torch.Generator | None = None) -> Any:
         """Draw data ``[*shape, *spec.shape]``, with an independent choice for each element of ``shape``."""
-        lead = shapes.size(shape)
+        lead = torch.Size((shape,)) if isinstance(shape, int) else torch.Size(shape)
         where = CPU if generator is None else generator.device
         picked = torch.randint(0, len(self._choices), lead, generator=generator, device=where).cpu()
         drawn = [choice.rand(lead, generator=generator) for choice in self._choices]
@@ -105,12 +118,14 @@ class Choice(Spec):
         return chosen.reshape(*lead, *chosen.shape[1:])
 
     def _filled(self, lead: torch.Size, value: int) -> object:
-        return self._choices[0]._filled(lead, value)
+        first = self._choices[0]
+        return first.one(lead) if value else first.zero(lead)
 
-    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+    def _faults(self, val: Any, key: _Key, rows: _Rows, exact: bool) -> Iterator[str]:
         if self._is_one(val, rows, exact):
             return
-        actual = shapes.lead_of(val, self.ndim)
+        size = tuple(getattr(val, "shape", ()))
+        actual = size[: max(0, len(size) - self.ndim)]
         lead = actual if rows is None else rows
         # Rows may be of different choices.
         if lead and actual == lead:
@@ -122,20 +137,20 @@ class Choice(Spec):
             return
         yield from self._none_of_them(val, key, "", rows)
 
-    def _is_one(self, val: object, rows: Rows, exact: bool) -> bool:
+    def _is_one(self, val: object, rows: _Rows, exact: bool) -> bool:
         return any(next(choice._faults(val, None, rows, exact), None) is None for choice in self._choices)
 
-    def _none_of_them(self, val: object, key: Key, where: str, rows: Rows = ()) -> Iterator[str]:
+    def _none_of_them(self, val: object, key: _Key, where: str, rows: _Rows = ()) -> Iterator[str]:
         first = next(self._choices[0]._faults(val, key, rows, True), "")
-        yield f"{named(key, self)}: expected data of one of {len(self._choices)} specs{where}. Of the first: {first}"
+        yield f"{_name(key, self)}: expected data of one of {len(self._choices)} specs{where}. Of the first: {first}"
 
-    def project(self, val: object, *, key: Key = None) -> Any:
+    def project(self, val: object, *, key: _Key = None) -> Any:
         """Return ``val`` if it is valid for one of the specs, otherwise its projection by the first."""
         if self.is_in(val):
             return val
         return self._choices[0].project(val, key=key)
 
-    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
+    def encode(self, val: object, *, ignore_device: bool = False, key: _Key = None, lead: _Rows = None) -> Any:
         """Encode a value with the first spec that accepts it; see :meth:`Spec.encode`."""
         if isinstance(val, (NonTensorData, NonTensorStack)) and not any(self._faults(val, key, lead, False)):
             return val  # rows may be of different choices
@@ -148,10 +163,12 @@ class Choice(Spec):
         assert first is not None
         raise first
 
-    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: _Key = None) -> Any:
         """Convert data for a library; see :meth:`Spec.to_numpy`."""
-        self._check_if(safe, val, key)
-        return self._choices[0].to_numpy(val, False, key=key)
+        fitting = next((choice for choice in self._choices if choice.is_in(val)), None)
+        if fitting is None and self.is_in(val):  # rows are of different choices
+            return self._choices[0].to_numpy(val, False, key=key)
+        return (fitting or self._choices[0]).to_numpy(val, safe, key=key)
 
     def cardinality(self) -> int | float:
         """Return the sum over the specs; data that is valid for two of them counts twice."""
@@ -203,6 +220,17 @@ class Choice(Spec):
 
     def __repr__(self) -> str:
         return f"Choice([{', '.join(map(repr, self._choices))}])"
+
+
+def _name(key: _Key, spec: Spec) -> str:
+    return type(spec).__name__ if key is None or key == () else repr(key)
+
+
+def _flat_values(val: object) -> list[Any]:
+    """Return the values of non-tensor data as a flat list; of a bare value, a list of one."""
+    if isinstance(val, NonTensorStack):
+        return [value for part in val.tensordicts for value in _flat_values(part)]
+    return [val.data if isinstance(val, NonTensorData) else val]
 
 
 def _fixed(value: object) -> Spec:
