@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -12,6 +13,7 @@ from tensordict import TensorDictBase
 from steppe.collectors.delivery import COLLECTED, Delivery
 from steppe.collectors.request_form import RequestForm
 from steppe.errors import ClosedError, StateError, WorkerError
+from steppe.specs import Composite
 from steppe.workers import SHUTDOWN_TIMEOUT, exclusive
 
 __all__ = ["DataCollectorBase"]
@@ -37,11 +39,11 @@ class DataCollectorBase(RequestForm):
     init_random_frames: int
     pre_collect_hook: Callable[[], Any] | None
     replay_buffer: Any
+    _delivery: Delivery
 
-    def _set_up_loop(self, delivery: Delivery) -> None:
-        self._delivery = delivery
+    def _set_up_loop(self) -> None:
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._stop, self._go, self._turn = threading.Event(), threading.Event(), threading.Lock()
         self._error: BaseException | None = None
         self._frames = self._iterations = 0
         self._seconds = 0.0
@@ -51,15 +53,8 @@ class DataCollectorBase(RequestForm):
         """How often the policy was updated."""
         return self.backend.policy_version
 
-    def collect(self, *, random_frames: int) -> tuple[TensorDictBase, int]:
-        """Collect one batch as it comes out of the environment, which is neither counted nor delivered.
-
-        Args:
-            random_frames: see :meth:`CollectorBackend.collect`.
-
-        Returns:
-            The batch, and how many frames it has.
-        """
+    def collect(self, *, random_frames: int) -> tuple[TensorDictBase | None, int]:
+        """Collect one raw batch: neither counted nor processed; see :meth:`CollectorBackend.collect`."""
         if self._requests is not None:
             self._requests.forget()
         return self.backend.collect(random_frames)
@@ -121,6 +116,16 @@ class DataCollectorBase(RequestForm):
                     handed_over.append(True)
                 return self._delivery.hand_over()
 
+    def writers(self, spec: Composite, n: int) -> list[Any] | None:
+        """Return what ``n`` workers write their batches with; see :meth:`Delivery.writers`."""
+        return self._delivery.writers(spec, n)
+
+    def deliver(self, batch: TensorDictBase) -> None:
+        """Process a raw batch, and write it to the replay buffer."""
+        self._delivery.batch = batch, COLLECTED
+        self._delivery.deliver()
+        self._delivery.hand_over()
+
     def _take_batch(self) -> None:
         """Collect a batch, count it, and give it to the delivery."""
         if self.backend.batch_lost:
@@ -177,17 +182,35 @@ class DataCollectorBase(RequestForm):
             raise StateError(f"{type(self).__name__}.start() needs a replay buffer: give replay_buffer=.")
         if not self.is_running():
             self._stop.clear()
+            self._go.set()
             # A daemon thread does not keep a program alive that forgets to stop it.
             self._thread = threading.Thread(target=self._run, name="steppe-collector", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
         try:
-            for _ in self:
-                if self._stop.is_set():
-                    return
+            while not self._stop.is_set():
+                self._go.wait()
+                with self._turn:
+                    next(self)
+        except StopIteration:
+            return
         except BaseException as error:  # raised where the thread is ended
             self._error = error
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Return a context in which the thread that ``start`` began waits, and nothing is written to the buffer.
+
+        Entering it takes as long as the batches that have begun.
+        """
+        self._go.clear()
+        try:
+            with self._turn:
+                self._frames += self.backend.settle()
+                yield
+        finally:
+            self._go.set()
 
     def is_running(self) -> bool:
         """Whether a thread that ``start`` began is collecting."""
@@ -226,6 +249,7 @@ class DataCollectorBase(RequestForm):
                     if not alone and backend.kill is None:
                         self.closed = False
                         self.in_use.check("shutdown")
+                    self._frames += backend.settle(wait) if alone else 0
                     backend.shutdown(wait, close_env)
         except Exception:
             if raise_on_error:
@@ -234,6 +258,7 @@ class DataCollectorBase(RequestForm):
     def _end_thread(self, timeout: float | None) -> None:
         if self._thread is not None:
             self._stop.set()
+            self._go.set()
             self._thread.join(timeout)
             error, self._error = self._error, None
             if error is not None:

@@ -64,7 +64,7 @@ class CollectorBackend(ABC):
         """Raise ClosedError if nothing more can be collected."""
 
     @abstractmethod
-    def collect(self, random_frames: int) -> tuple[TensorDictBase, int]:
+    def collect(self, random_frames: int) -> tuple[TensorDictBase | None, int]:
         """Collect a batch.
 
         Args:
@@ -72,8 +72,27 @@ class CollectorBackend(ABC):
                 policy is not called; 0 or less: none.
 
         Returns:
-            The batch, which the caller may keep, and how many frames it has.
+            The batch, which the caller may keep, or None if workers have written it to the replay buffer themselves;
+            and how many frames it has.
         """
+
+    @abstractmethod
+    def number_trajectories(self, first: int, distance: int) -> None:
+        """Give the next trajectories the ids ``first``, ``first + distance``, and so on.
+
+        Collectors whose batches are joined interleave their ids, so that no id is used twice.
+        """
+
+    def settle(self, timeout: float | None = None) -> int:
+        """Wait until workers that write to a replay buffer themselves have finished their batches.
+
+        Args:
+            timeout: seconds to wait at most; None: no limit.
+
+        Returns:
+            How many frames they have written that no ``collect`` has returned.
+        """
+        return 0
 
     @abstractmethod
     def begin_anew(self) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
 from steppe.collectors.trajectories import split_trajectories
+from steppe.specs import Composite
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
 
-__all__ = ["COLLECTED", "STORED", "Delivery"]
+__all__ = ["COLLECTED", "DELIVERY_SETTINGS", "STORED", "Delivery"]
+
+#: The arguments of a collector that say what to do with a batch; workers get them that deliver their batches.
+DELIVERY_SETTINGS = ("split_trajs", "postproc", "trajs_per_batch", "trajs_per_write", "traj_format")
 
 #: The last stage that a batch has completed.
 COLLECTED, PROCESSED, STORED = range(3)
@@ -30,12 +34,13 @@ class Delivery:
 
     Attributes:
         collector: see above.
-        batch: the batch in delivery and the last stage that it has completed; None between deliveries.
+        batch: the batch in delivery, None if workers have stored it, and the last stage that it has completed; None
+            between deliveries.
     """
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
-        self.batch: tuple[TensorDictBase, int] | None = None
+        self.batch: tuple[TensorDictBase | None, int] | None = None
 
     def waiting(self) -> TensorDictBase | None:
         """Return data that was held back and is now ready for the caller, which is no longer held back; or None."""
@@ -58,6 +63,22 @@ class Delivery:
             settings.post_collect_hook(batch)
         return batch
 
+    def writers(self, spec: Composite, n: int) -> list[Any] | None:
+        """Return what ``n`` workers write their batches with, see ``replay_buffer`` of :class:`~steppe.Collector`.
+
+        Args:
+            spec: of a batch of one worker.
+            n: the number of workers.
+
+        Returns:
+            A writer for each worker; None if batches come to the caller, as they have to for ``post_collect_hook``.
+        """
+        make = getattr(self.collector.replay_buffer, "writers", None)
+        if make is None or self.collector.post_collect_hook is not None:
+            return None
+        writers: list[Any] | None = make(n, self.processed(spec.zero()))
+        return writers
+
     def store(self, batch: TensorDictBase) -> None:
         """Write a processed batch to the replay buffer, if there is one, and set the stage."""
         if self.collector.replay_buffer is not None:
@@ -72,10 +93,10 @@ class Delivery:
         """
         assert self.batch is not None
         batch, stage = self.batch
-        if stage < PROCESSED:
+        if batch is not None and stage < PROCESSED:
             batch = self.processed(batch)
             self.batch = batch, PROCESSED
-        if stage < STORED:
+        if batch is not None and stage < STORED:
             self.store(batch)
         return True
 

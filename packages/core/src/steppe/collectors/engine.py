@@ -80,7 +80,9 @@ class Collector(DataCollectorBase):
         postproc: a function of a batch; its result is yielded. A module is moved to ``storing_device``.
         trust_policy: the policy takes and returns a TensorDict: skip the adapter and the checks of its first call.
         replay_buffer: extend this buffer with each batch, and yield None. ``init_random_frames`` are then counted by
-            its ``write_count``.
+            its ``write_count``. With workers, a buffer may have a method ``writers(n, example)``, which gets a batch of
+            zeros and returns an object for each worker whose ``extend`` the worker calls, so that no data passes
+            through this process; or None.
         trajs_per_batch: yield this many whole trajectories (needs steppe-agents). Unfinished trajectories are held
             back, and dropped at the end. ``frames_per_batch`` is the number of frames collected at a time. With
             ``replay_buffer``, each trajectory ``[frames]`` is written when it ends.
@@ -240,8 +242,8 @@ class Collector(DataCollectorBase):
         try:
             self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
             self._warn_of_rounding(frames_per_batch)
-            whole = trajs_per_batch is not None
-            self._set_up_loop(find_class("collector", "WholeTrajectories")(self) if whole else Delivery(self))
+            self._set_up_loop()
+            self.deliver_anew()
             self.closed = False
             for number in (seed, seeds):
                 if number is not None:
@@ -254,6 +256,11 @@ class Collector(DataCollectorBase):
             self.closed = True
             self.backend.abandon()
             raise
+
+    def deliver_anew(self) -> None:
+        """Deliver batches as the attributes of this collector say now, and drop what is held back."""
+        whole = self.trajs_per_batch is not None
+        self._delivery = find_class("collector", "WholeTrajectories")(self) if whole else Delivery(self)
 
     def _warn_of_rounding(self, frames_per_batch: object) -> None:
         """Warn if a batch, or the last one, has more frames than were asked for."""

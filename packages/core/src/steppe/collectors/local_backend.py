@@ -141,6 +141,9 @@ class LocalBackend(CollectorBackend):
                 stacklevel=5,
             )
 
+    def number_trajectories(self, first: int, distance: int) -> None:
+        self.batches.ids.numbers = first, distance
+
     def begin_anew(self) -> None:
         self.batches.forget_root()
 

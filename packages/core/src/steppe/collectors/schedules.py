@@ -32,7 +32,7 @@ class Lockstep(WorkersBackend):
                 f"cat_results={joined!r}: take -1."
             )
 
-    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase, int]:
+    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase | None, int]:
         self._update_if_asked()
         n = self.num_workers
         self.begin(range(n), random=random_frames > 0)
@@ -41,6 +41,9 @@ class Lockstep(WorkersBackend):
             self.wait(count=max(needed, 1))
             self.interrupt()
         self.wait(set(range(n)))
+        delivered = self.count_delivered(range(n))
+        if delivered is not None:
+            return None, delivered
         self.batch_lost = True
         rows, steps = self.env_batch_size.numel(), self.steps(range(n))
         frames = sum(steps) * rows
@@ -69,13 +72,18 @@ class Continuous(WorkersBackend):
         super()._read_reports(name, settings)
         self.frames_per_batch = max(self.frames_per_worker)
 
-    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase, int]:
+    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase | None, int]:
         n = self.num_workers
         self._begin(range(n), random_frames)
         ready = self.wait()
         # The worker that has waited longest comes first, so that a fast worker does not keep the others waiting.
         worker = min(ready, key=lambda each: (each - self._next_worker) % n)
         self._next_worker = worker + 1
+        delivered = self.count_delivered([worker])
+        if delivered is not None:
+            self._update_if_asked()
+            self._begin([worker], random_frames - delivered)
+            return None, delivered
         self.batch_lost = True
         (steps,), rows = self.steps([worker]), self.env_batch_size.numel()
         batch = self.take_kept(worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import cached_property
 from typing import Any
 
@@ -81,6 +82,7 @@ class WorkerLink(Service):
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Take over the memory of the weights and the flags."""
         self.n_workers, fields = message
+        self.backend.number_trajectories(worker.index, self.n_workers)
         self.flags = control.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
         if self.task["policy"] is not None:
@@ -127,10 +129,13 @@ class WorkerLink(Service):
         return self.backend.prepare()
 
     def _batch(self, random: bool, block: int) -> tuple[TensorDictBase | None, int]:
-        """Collect a batch; return it, None if it is in a block of shared memory, and how many steps it has."""
+        """Collect a batch; return it, None if it is in shared memory or delivered, and how many steps it has."""
         if self._rows and block != self._block:
             self._write_to(block)
         batch, steps = self._collected(random), self.backend.batches.steps_of_batch
+        if self.collector.replay_buffer is not None:
+            self.collector.deliver(batch)
+            return None, steps
         if not self._rows or random:
             return batch.clone(), steps
         for key, target in self._rows[block].items():
@@ -138,6 +143,15 @@ class WorkerLink(Service):
             if value.data_ptr() != target.data_ptr():  # most entries are written there step by step
                 target.copy_(value)
         return None, steps
+
+    def _number(self, first: int, distance: int) -> None:
+        self.backend.number_trajectories(first, distance)
+
+    def _deliver_to(self, payload: bytes) -> None:
+        """Deliver batches to a replay buffer from now on: the writer of this worker, and how batches are processed."""
+        writer, settings = pickle.loads(payload)
+        vars(self.collector).update(settings, replay_buffer=writer)
+        self.collector.deliver_anew()
 
     def _collector(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return getattr(self.collector, method)(*args, **kwargs)
@@ -166,8 +180,5 @@ class WorkerLink(Service):
         if not self.backend.batches.holds_first_step:
             self.take_weights()  # all steps of a batch are made with the weights of its first step
         batch, _ = self.collector.collect(random_frames=int(random))
-        ids = batch.get(("collector", "traj_ids"), None)
-        if ids is not None and self.n_workers > 1:
-            # Each worker numbers its trajectories from 0: interleaved, the numbers of all workers differ.
-            batch.set(("collector", "traj_ids"), torch.where(ids < 0, ids, ids * self.n_workers + self.worker.index))
+        assert batch is not None
         return batch

@@ -27,12 +27,14 @@ class TrajectoryIds:
         batch_size: the batch size of the environment, which has one trajectory in each row after :meth:`begin`.
 
     Attributes:
-        begun: the number of trajectories that have begun, and thus the next id.
+        begun: the number of trajectories that have begun.
+        numbers: the id of the first trajectory, and the distance of ids that follow each other: collectors whose data
+            is joined interleave their ids, so that none is used twice.
     """
 
     def __init__(self, batch_size: torch.Size) -> None:
         self._current = torch.full((batch_size.numel(),), -1, device=CPU)
-        self.begun = 0
+        self.begun, self.numbers = 0, (0, 1)
 
     def begin(self) -> None:
         """Begin new trajectories in all rows."""
@@ -52,7 +54,8 @@ class TrajectoryIds:
         running = torch.cat([self._current.unsqueeze(0), follower]).cummax(0).values
         ids = running[:-1].t().reshape(ends.shape).contiguous()
         self._current, self.begun = running[-1].clone(), self.begun + int(number[-1, -1])
-        return ids
+        first, distance = self.numbers
+        return ids if distance == 1 else ids * distance + first
 
 
 def split_trajectories(

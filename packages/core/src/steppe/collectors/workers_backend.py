@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from abc import abstractmethod
@@ -14,6 +15,7 @@ from tensordict import TensorDictBase
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.batch_memory import BatchMemory
 from steppe.collectors.collector_backend import CollectorBackend
+from steppe.collectors.delivery import DELIVERY_SETTINGS
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.weights import SourcePolicy, values_for
 from steppe.collectors.worker_messages import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, tasks_of
@@ -27,6 +29,7 @@ from steppe.workers import (
     exclusive,
     interrupted,
     other_process,
+    pickled,
     uninterrupted,
 )
 
@@ -97,7 +100,7 @@ class WorkersBackend(CollectorBackend):
         self._timeout = settings["batch_timeout"]
         self._stopped: str | None = None
         self._memory: BatchMemory | None = None
-        self._prepared = False
+        self._prepared = self._delivers = False
         #: The workers that run a call, and what receives their messages.
         self._calls: dict[int, Receive] = {}
         #: The batches that were not taken yet, None for those in memory, and their steps.
@@ -221,7 +224,9 @@ class WorkersBackend(CollectorBackend):
         """Let all workers take the first step of the policy, and give them shared memory for their batches."""
         try:
             specs = self.ask_all("prepare")
-            if specs[0] is not None and all(spec == specs[0] for spec in specs):
+            is_fixed = specs[0] is not None and all(spec == specs[0] for spec in specs)
+            self._delivers = is_fixed and self._let_workers_deliver(specs[0])
+            if is_fixed and not self._delivers:
                 self._memory = BatchMemory(specs[0], self.num_workers, one_block=self._collector.return_same_td)
                 storage = self._memory.storage
                 self.hand(("batches", storage.spec, storage.rows), [storage.fd])
@@ -229,6 +234,15 @@ class WorkersBackend(CollectorBackend):
         except Exception as error:
             self.stop_after(error)
             raise
+
+    def _let_workers_deliver(self, spec: Composite) -> bool:
+        """Give workers what they write to the replay buffer with; False if batches come to the caller."""
+        writers = self._collector.writers(spec, self.num_workers)
+        if writers is None:
+            return False
+        settings = {name: getattr(self._collector, name) for name in DELIVERY_SETTINGS}
+        self.ask({worker: ("deliver_to", pickled((each, settings))) for worker, each in enumerate(writers)})
+        return True
 
     def start(self, messages: Mapping[int, Any], receive: Receive) -> None:
         """Start calls in workers, after the batches that they are collecting.
@@ -314,8 +328,10 @@ class WorkersBackend(CollectorBackend):
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def collect(self, random_frames: int) -> tuple[TensorDictBase, int]:
+    def collect(self, random_frames: int) -> tuple[TensorDictBase | None, int]:
         batch, frames = self._joined_batch(random_frames)
+        if batch is None:
+            return None, frames
         batch.names = [None] * (batch.batch_dims - 1) + ["time"]
         device = self._collector.storing_device
         if device is not None and batch.device != device:
@@ -323,7 +339,7 @@ class WorkersBackend(CollectorBackend):
         return batch, frames
 
     @abstractmethod
-    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase, int]:
+    def _joined_batch(self, random_frames: int) -> tuple[TensorDictBase | None, int]:
         """Collect a batch on the device of the workers; see :meth:`collect`.
 
         ``batch_lost`` is set before the data of a worker is taken: from then on an interrupt loses it.
@@ -379,6 +395,19 @@ class WorkersBackend(CollectorBackend):
         """Return how many steps the finished batch of each of these workers has."""
         return [self._ready[worker][1] for worker in workers]
 
+    def count_delivered(self, workers: Iterable[int]) -> int | None:
+        """Return the frames of finished batches that workers have written to the buffer; None if one has come here."""
+        finished = list(workers)
+        if not self._delivers or any(self._ready[worker][0] is not None for worker in finished):
+            return None
+        return sum(self._ready.pop(worker)[1] for worker in finished) * self.env_batch_size.numel()
+
+    def settle(self, timeout: float | None = None) -> int:
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while self._delivers and self._collecting and time.monotonic() < end:
+            self.hear(None if timeout is None else end - time.monotonic())
+        return self.count_delivered(self._ready) or 0
+
     def take(self, workers: Iterable[int]) -> list[TensorDictBase]:
         """Take the finished batches of workers, which the caller copies before these workers begin another batch."""
         batches: list[TensorDictBase] = []
@@ -407,6 +436,10 @@ class WorkersBackend(CollectorBackend):
             for each in workers:
                 del self._ready[each]
         return batch
+
+    def number_trajectories(self, first: int, distance: int) -> None:
+        n = self.num_workers
+        self.ask({worker: ("number", first + distance * worker, distance * n) for worker in range(n)})
 
     def begin_anew(self) -> None:
         self.wait(self.at_work)
