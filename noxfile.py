@@ -2,7 +2,7 @@
 
 ``nox -l`` lists them, ``nox -s tests`` runs one.
 
-Sessions that need torch use one shared environment (tools/base_env.py). Matrix rows are in the pyproject.toml of the
+Sessions that need torch use one shared environment (tools/base_env.py). Matrix entries are in the pyproject.toml of the
 package that they test (tools/workspace.py).
 """
 

@@ -93,7 +93,7 @@ def versions(package: Package) -> str:
     ranges = ", ".join(f"`{item}`" for item in required)
     lines = [
         f"\nRequired: {ranges}. Tested with:\n\n",
-        "| Row of the matrix | Installs | Python |\n",
+        "| Matrix entry | Installs | Python |\n",
         "|---|---|---|\n",
     ]
     for row in rows(package):

@@ -39,7 +39,7 @@ class Package:
 
     @property
     def tests(self) -> str:
-        """The folder of the tests that its matrix rows run."""
+        """The folder of the tests that its matrix entries run."""
         if self.name == "steppe":
             return "tests/core"
         folder = self.short.replace("-", "_")

@@ -106,7 +106,7 @@ def test_a_dtype_that_loses_something_is_refused(leaf, value, found, fix):
         (OneHot(3, dtype=torch.int64), [0, 2, 0], "must be one-hot, a single 1 among 3 entries, found [0, 2, 0]"),
         (OneHot(3, dtype=torch.int64), [1, -1, 1], "must be one-hot"),
         (OneHot(2, shape=(2, 2)), [[T, F], [F, F]], "must be one-hot"),
-        (MultiOneHot([2, 2]), [T, F, F, F], "one-hot rows of [2, 2] entries, with a single 1 in each"),
+        (MultiOneHot([2, 2]), [T, F, F, F], "one-hot vectors of [2, 2] entries, with a single 1 in each"),
         (Categorical(3), 3, "must be a whole number from 0 to 2, found 3"),
         (Categorical(3), -1, "must be a whole number from 0 to 2, found -1"),
         (Categorical(3, shape=(2,)), [0, 3], "must be a whole number from 0 to 2, found [0, 3]"),

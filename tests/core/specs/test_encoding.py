@@ -1,4 +1,4 @@
-"""Encoding of a library's values: categories, one-hot rows, overflow."""
+"""Encoding of a library's values: categories, one-hot vectors, overflow."""
 
 from __future__ import annotations
 

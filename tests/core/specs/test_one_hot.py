@@ -1,4 +1,4 @@
-"""One choice as a one-hot row."""
+"""One choice as a one-hot vector."""
 
 from __future__ import annotations
 

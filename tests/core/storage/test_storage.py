@@ -12,7 +12,7 @@ import torch
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded, Composite, NonTensor, OneHot, Unbounded
-from steppe.storage import Storage, storage_problem
+from steppe.storage import Storage, no_storage_reason
 from tests.limits import CHILD
 
 SPEC = Composite(
@@ -141,7 +141,7 @@ def test_what_has_no_fixed_place_is_refused_by_name(leaf: object, text: str) -> 
 def test_unequal_rows_have_no_layout() -> None:
     stacked = torch.stack([Composite(x=Unbounded(shape=(2,))), Composite(x=Unbounded(shape=(3,)))], 0)
 
-    assert storage_problem(stacked) is not None
+    assert no_storage_reason(stacked) is not None
 
 
 def test_only_shared_storage_has_a_descriptor() -> None:

@@ -212,7 +212,7 @@ def test_unconverted_actions_reach_the_environment_as_tensors():
 
 
 def test_unconverted_actions_have_the_form_of_the_data():
-    """Actions that are not converted are one-hot rows and dicts, as in the data."""
+    """Actions that are not converted are one-hot vectors and dicts, as in the data."""
     one_hot = Player()
     GymWrapper(one_hot, convert_actions_to_numpy=False).rollout(1)
     several = Player(action=spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,))))

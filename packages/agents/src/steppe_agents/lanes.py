@@ -17,7 +17,7 @@ from steppe.collectors import first_call
 from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, rows_ended, with_written, without_private
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
-from steppe.storage import storage_problem
+from steppe.storage import no_storage_reason
 from steppe_agents.agent_state import AgentState
 from steppe_agents.frame_store import FrameStore, RunningRow
 from steppe_agents.padded_call import PaddedCall
@@ -478,7 +478,7 @@ class Lanes:
             return None
         spec, first = make_composite_from_td(row, unsqueeze_null_shapes=False), self._rows[0].state
         states = Composite({}) if first is None else make_composite_from_td(first, unsqueeze_null_shapes=False)
-        return None if storage_problem(spec) is not None else Columns(spec, states)
+        return None if no_storage_reason(spec) is not None else Columns(spec, states)
 
     def _framed(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
         """Return the entries of a step that are stored."""

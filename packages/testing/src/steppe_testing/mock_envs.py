@@ -210,8 +210,8 @@ class ArrayCountingEnv(ArrayEnv):
         self.total = 0.0
         self._draws = np.random.default_rng(0)
 
-    def rows_problem(self) -> str | None:
-        return super().rows_problem() if self.__dict__["_array_path"] else "array_path=False was passed."
+    def no_rows_reason(self) -> str | None:
+        return super().no_rows_reason() if self.__dict__["_array_path"] else "array_path=False was passed."
 
     def _write(self, out: dict[Any, np.ndarray[Any, Any]]) -> None:
         out[self.key][0] = self.begin + self.count

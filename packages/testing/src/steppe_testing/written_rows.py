@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from steppe.envs import EnvBase, EnvRows, Loop, RowLayout, Rows
+from steppe.envs import EnvBase, EnvWriter, Loop, RowLayout, Rows
 from steppe.errors import SpecError
 from steppe.specs import numpy_to_torch_dtype_dict
 from steppe.storage import TensorDictBuilder
@@ -50,7 +50,7 @@ def check_written_rows(env: EnvBase, *, steps: int = 3) -> None:
     while isinstance(env, TransformedEnv):
         env = env.base_env
     writer = None if env.is_closed else env.row_writer
-    if not isinstance(writer, EnvRows) or writer.envs != [env]:
+    if not isinstance(writer, EnvWriter) or writer.envs != [env]:
         return
     found: dict[tuple[str, Any], str] = {}
     try:
@@ -71,7 +71,7 @@ def _watch(env: EnvBase, layout: RowLayout, steps: int) -> Iterator[tuple[str, _
     rows = Rows(
         layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
     )
-    loop = Loop(EnvRows([env], layout), rows)
+    loop = Loop(EnvWriter([env], layout), rows)
     for _ in range(_TRIES):
         with root.watching():
             loop.reset((0,))

@@ -28,8 +28,8 @@ from steppe.envs import (
     EnvBase,
     RowLayout,
     env_info_values,
-    layout_problem,
     next_seed,
+    no_layout_reason,
     put_actions,
     write_begun,
     written_by_policy,
@@ -156,10 +156,10 @@ class BatchedEnv(EnvBase):
         if self.is_closed:
             return "it is closed."
         self.start()
-        problem: str | None = self.cached("no_row_writer_reason", self._why_no_row_writer)
-        return problem
+        reason: str | None = self.cached("no_row_writer_reason", self._find_no_row_writer_reason)
+        return reason
 
-    def _why_no_row_writer(self) -> str | None:
+    def _find_no_row_writer_reason(self) -> str | None:
         if self._rows is None:
             return "its data has no fixed layout, and travels in messages."
         if not self._layout.alike:
@@ -168,7 +168,7 @@ class BatchedEnv(EnvBase):
             return "its environments are batches themselves."
         if self.state_keys and not self._on_arrays:
             return "an environment takes a state."
-        return layout_problem(self)
+        return no_layout_reason(self)
 
     def _make_writer(self) -> BatchWriter:
         assert self._rows is not None

@@ -12,7 +12,7 @@ from tensordict import NestedKey
 from steppe.envs import EnvBase, writer_of_one
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, Spec, union
-from steppe.storage import split_loose, storage_problem
+from steppe.storage import no_storage_reason, split_loose
 from steppe.workers import ItemError
 
 __all__ = ["BatchLayout", "EnvReport", "make_envs", "report"]
@@ -161,7 +161,7 @@ class BatchLayout:
         fixed = self.alike or all(_shapes(report) == _shapes(first) for report in reports[1:])
         split = {kind: split_loose(spec) for kind, spec in first.specs.items()}
         row = self._row(first, {kind: kept.to("cpu") for kind, (kept, _) in split.items()}) if fixed else None
-        self.row = row if row is not None and storage_problem(row) is None else None
+        self.row = row if row is not None and no_storage_reason(row) is None else None
         self.loose: dict[str, dict[Any, Spec]] = {kind: loose for kind, (_, loose) in split.items()}
 
     def _row(self, report: EnvReport, specs: dict[str, Composite]) -> Composite:

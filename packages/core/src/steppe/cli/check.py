@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
             _report("the same seed gives the same data", partial(_check_seeds, env)),
             _report("rollouts go on over episode ends", partial(_check_rollout, env)),
         ]
-        problem = env.no_row_writer_reason
-        slow = f"slower  steps make TensorDicts, without the fast path: {problem}"
-        print(slow if problem else "ok      steps write rows of arrays, the fast path", flush=True)
+        reason = env.no_row_writer_reason
+        slow = f"slower  steps make TensorDicts, without the fast path: {reason}"
+        print(slow if reason else "ok      steps write rows of arrays, the fast path", flush=True)
     finally:
         env.close()
     batch = f"SerialEnv({args.workers}) and ParallelEnv({args.workers}) give equal data"

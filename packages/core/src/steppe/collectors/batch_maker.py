@@ -19,13 +19,13 @@ from steppe.envs import (
     RowFrames,
     TensorDictFrames,
     declared_keys,
+    no_row_frames_reason,
     rows_ended,
-    rows_problem,
     with_written,
 )
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite, make_composite_from_td
-from steppe.storage import storage_problem
+from steppe.storage import no_storage_reason
 
 __all__ = ["BatchMaker", "Key"]
 
@@ -124,7 +124,7 @@ class BatchMaker:
         example = self._metadata.yielded(example, ids, self.steps, self._acting.version, self._infos())
         spec = make_composite_from_td(example, unsqueeze_null_shapes=False)
         devices = {value.device for value in example.values(True, True)}
-        return spec if len(devices) == 1 and storage_problem(spec) is None else None
+        return spec if len(devices) == 1 and no_storage_reason(spec) is None else None
 
     def keep_batches_in(self, memory: Mapping[Key, torch.Tensor]) -> None:
         """Write the batches from the next one on to memory that another process reads.
@@ -183,7 +183,7 @@ class BatchMaker:
         """Keep the steps of a new batch by rows if its data allows that, otherwise as TensorDicts."""
         env = self.env
         random = act if isinstance(act, RandomActions) and act.in_blocks else None
-        on_rows = self._agent is None and rows_problem(env, root, acts=random is None) is None
+        on_rows = self._agent is None and no_row_frames_reason(env, root, acts=random is None) is None
         wanted = on_rows, random, env.specs_version
         if self._frames is None or wanted != self._frames_are_for:
             declared = declared_keys(env, self._acting.policy)

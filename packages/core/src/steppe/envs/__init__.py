@@ -15,10 +15,10 @@ from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_rules import ActionRule, action_rules, missing_action
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv, refuse_seed
-from steppe.envs.array.row_layout import RowLayout, layout_problem
+from steppe.envs.array.row_layout import RowLayout, no_layout_reason
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_steps import RowSteps
-from steppe.envs.array.row_writer import BoundWriter, EnvInfos, EnvRows, RowWriter, writer_of_one
+from steppe.envs.array.row_writer import BoundWriter, EnvInfos, EnvWriter, RowWriter, writer_of_one
 from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
 from steppe.envs.array.write_row import as_flag, as_numbers, name_place, write_row, wrong_shape
 from steppe.envs.base import EnvBase
@@ -30,13 +30,13 @@ from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
 from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.module import Module
 from steppe.envs.next_root import step_mdp, write_begun, written_by_policy
-from steppe.envs.rollout.code_path import rows_problem
+from steppe.envs.reset_masks import merge_reset, merge_rows, step_mask
+from steppe.envs.rollout.code_path import no_row_frames_reason
 from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, on_device, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.rollout.td_frames import TensorDictFrames
-from steppe.envs.row_masks import merge_reset, merge_rows, step_mask
 from steppe.envs.seeding import next_seed, system_seed
 from steppe.envs.state import BaseState, Unset, Uses
 from steppe.specs import make_composite_from_td
@@ -54,7 +54,7 @@ __all__ = [
     "EnvBase",
     "EnvInfos",
     "EnvMetaData",
-    "EnvRows",
+    "EnvWriter",
     "ExplorationType",
     "LibraryWrapper",
     "Loop",
@@ -86,19 +86,19 @@ __all__ = [
     "get_env_metadata",
     "info_for_library",
     "is_kept",
-    "layout_problem",
     "make_composite_from_td",
     "merge_reset",
     "merge_rows",
     "missing_action",
     "name_place",
     "next_seed",
+    "no_layout_reason",
+    "no_row_frames_reason",
     "on_device",
     "policy_name",
     "put_actions",
     "refuse_seed",
     "rows_ended",
-    "rows_problem",
     "set_exploration_type",
     "stack_frames",
     "step_mask",

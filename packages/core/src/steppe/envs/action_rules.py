@@ -3,7 +3,7 @@
 * The shape must be that of the spec.
 * The dtype must be that of the spec, or another one that holds the same values. Conversions that change a value are
   refused, but floating-point numbers may be rounded to the precision of the spec.
-* A choice must be valid: a one-hot row has a single 1, a category is a whole number in its range.
+* A choice must be valid: a one-hot vector has a single 1, a category is a whole number in its range.
 
 Three kinds of values are not checked. Bounds of continuous actions are left to the environment, because many clip.
 Choices of agents with done entries of their own are left alone, because an agent that is done has no valid action.

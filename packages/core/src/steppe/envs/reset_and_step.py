@@ -6,7 +6,7 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
-from steppe.envs import row_access, row_masks
+from steppe.envs import reset_masks, row_access
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.done import Masks, any_done, complete_done
@@ -77,7 +77,7 @@ class ResetAndStep(EnvAttributes):
             ):
                 return rows.reset()
         if set_state is not None:
-            kwargs |= row_masks.asked_state(self, tensordict, set_state=set_state)
+            kwargs |= reset_masks.asked_state(self, tensordict, set_state=set_state)
         data = self._with_env_info(tensordict, env_info)
         groups = self.done_groups
         masks: Masks = {}
@@ -85,7 +85,7 @@ class ResetAndStep(EnvAttributes):
             self.check_batch(data, "reset")
             masks = self.requested_masks(data)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
-                return row_masks.clear_masks(data, groups)
+                return reset_masks.clear_masks(data, groups)
         shown = data
         if masks_alone and data is not None:
             shown, kwargs = self._without_state(data, kwargs)
@@ -124,7 +124,7 @@ class ResetAndStep(EnvAttributes):
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if data is None:
             return fresh
-        return row_masks.merge_reset(data, fresh, groups, masks)
+        return reset_masks.merge_reset(data, fresh, groups, masks)
 
     def _adjust_and_validate(
         self, data: TensorDictBase, root: TensorDictBase | None, expectation: Expectation, what: str
@@ -168,7 +168,7 @@ class ResetAndStep(EnvAttributes):
 
         Raises:
             ActionError: the action is missing, has the wrong shape or a dtype that cannot be converted without loss, or
-                is not a valid choice: a one-hot row without exactly one 1, a category out of range. The environment
+                is not a valid choice: a one-hot vector without exactly one 1, a category out of range. The environment
                 handles the bounds of continuous actions.
             SpecError: the data does not have the environment's batch size, or the data of ``_step`` does not fit the
                 specs.
@@ -184,7 +184,7 @@ class ResetAndStep(EnvAttributes):
         mask: Any = None if plain else tensordict.pop("_step", None)
         if mask is None:
             return put_next(tensordict, self._whole_step(tensordict))
-        return put_next(tensordict, row_masks.partial_step(self, tensordict, row_masks.step_mask(tensordict, mask)))
+        return put_next(tensordict, reset_masks.partial_step(self, tensordict, reset_masks.step_mask(tensordict, mask)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
@@ -335,8 +335,8 @@ class ResetAndStep(EnvAttributes):
     step_at = row_access.step_at
     reset_at = row_access.reset_at
     checked_rows = row_access.checked_rows
-    skipped_rows = row_masks.skipped_rows
-    requested_masks = row_masks.requested_masks
+    skipped_rows = reset_masks.skipped_rows
+    requested_masks = reset_masks.requested_masks
     put_next = staticmethod(put_next)
 
     # -- for environments that are made of others ---------------------------------------------------------------------

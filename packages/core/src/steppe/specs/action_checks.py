@@ -26,7 +26,7 @@ PYTHON_LIMIT = 32
 
 
 def check_one_hot(sizes: Sequence[int]) -> ArrayCheck:
-    """Check one-hot rows of these sizes, which lie end to end in the last dimension."""
+    """Check one-hot vectors of these sizes, which lie end to end in the last dimension."""
     if len(sizes) == 1:
         return _check_rows(sizes[0])
     ends = np.cumsum(sizes).tolist()

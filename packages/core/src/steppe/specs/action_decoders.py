@@ -27,7 +27,7 @@ Refuse: TypeAlias = "Callable[[torch.Tensor], object]"
 #: Actions of up to this many numbers are converted with `tolist`, which is faster than a numpy view.
 ACTION_TOLIST_LIMIT = 16
 
-#: One-hot rows of up to this many entries are looked up in a table.
+#: One-hot vectors of up to this many entries are looked up in a table.
 _TABLE_LIMIT = 64
 
 _new_array = np.array
@@ -54,7 +54,7 @@ class ActionDecoder:
 
 
 def decode_one_hot(n: int, refuse: Refuse) -> ActionDecoder:
-    """Decode a one-hot row into its category, an int."""
+    """Decode a one-hot vector into its category, an int."""
     others = n - 1
 
     def one(action: torch.Tensor) -> int:
@@ -80,7 +80,7 @@ def decode_one_hot(n: int, refuse: Refuse) -> ActionDecoder:
 
 
 def decode_one_hot_parts(sizes: Sequence[int]) -> ActionDecoder:
-    """Decode one-hot rows of these sizes, end to end, into an array of categories."""
+    """Decode one-hot vectors of these sizes, end to end, into an array of categories."""
     ends = np.cumsum(sizes)[:-1]
 
     def split(rows: np.ndarray) -> np.ndarray:

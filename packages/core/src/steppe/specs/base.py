@@ -326,7 +326,7 @@ class Spec(metaclass=SpecMeta):
 
     @property
     def one_hot_sizes(self) -> list[int] | None:
-        """Sizes of the one-hot rows that lie end to end in the last dimension; None if data is not one-hot."""
+        """Sizes of the one-hot vectors that lie end to end in the last dimension; None if data is not one-hot."""
         return None
 
     def array_check(self) -> ArrayCheck | None:

@@ -8,14 +8,14 @@ import torch
 
 from steppe.errors import SpecError
 
-from . import masks, shapes
+from . import category_masks, shapes
 from .action_checks import ArrayCheck, NumberCheck, check_below
 from .action_decoders import ActionDecoder, Refuse, decode_number
 from .base import ChoiceForm, DeviceLike
+from .category_masks import MaskLike
 from .discrete import Discrete, is_whole, most_categories, whole
 from .dtypes import DTypeLike
 from .leaf import Leaf
-from .masks import MaskLike
 from .shapes import ShapeLike
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ class Categorical(Discrete):
         index = val.to(torch.int64)
         if not bool(((index >= 0) & (index <= self._last(val.device))).all()):
             return False
-        return self._mask is None or masks.allows(self._mask, self._parts, self._columns(index))
+        return self._mask is None or category_masks.allows(self._mask, self._parts, self._columns(index))
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
         self._check_any("project", val.numel())
         index = whole(val).clamp(min=0).clamp(max=self._last(val.device))
         if self._mask is not None:
-            index = self._from_columns(masks.nearest(self._mask, self._parts, self._columns(index)))
+            index = self._from_columns(category_masks.nearest(self._mask, self._parts, self._columns(index)))
         return index.to(self._dtype)
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
@@ -110,7 +110,7 @@ class Categorical(Discrete):
         return out
 
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
-        """Return categories ``[..., *shape]`` as one-hot rows ``[..., *shape, n]``, bool.
+        """Return categories ``[..., *shape]`` as one-hot vectors ``[..., *shape, n]``, bool.
 
         Numbers of several choices, ``[..., k]``, give rows end to end, ``[..., sum(nvec)]``.
 
@@ -132,7 +132,7 @@ class Categorical(Discrete):
         return val
 
     def to_one_hot_spec(self) -> OneHot:
-        """Return the spec of the same choice as one-hot rows, ``[*shape, n]`` bool."""
+        """Return the spec of the same choice as one-hot vectors, ``[*shape, n]`` bool."""
         from .one_hot import OneHot
 
         n = self._known_n("to_one_hot_spec")
@@ -160,7 +160,7 @@ class Categorical(Discrete):
         rows = tuple(numbers.shape[:-1])
         if self._n_now >= 0:
             self._check_choices(index, entries, rows, sum(self._parts))
-        picked = entries.expand(*rows, entries.shape[-1]).gather(-1, masks.in_row(numbers, self._parts))
+        picked = entries.expand(*rows, entries.shape[-1]).gather(-1, category_masks.in_row(numbers, self._parts))
         return self._from_columns(picked)
 
     def cardinality(self) -> int:
@@ -175,7 +175,7 @@ class Categorical(Discrete):
     def _listed(self, mask: torch.Tensor | None, parts: list[int], event: torch.Size) -> torch.Tensor:
         """Return all combinations of categories, ``[n, *batch, *event]``, repeated along batch dimensions."""
         self._check_countable(self.cardinality())
-        rows = shapes.combinations(masks.allowed_categories(mask, parts)).to(self._device, self._dtype)
+        rows = shapes.combinations(category_masks.allowed_categories(mask, parts)).to(self._device, self._dtype)
         batch = shapes.static(self._shape[: self.ndim - len(event)])
         return rows.view(len(rows), *[1] * len(batch), *event).expand(-1, *batch, *event).clone()
 
@@ -210,7 +210,7 @@ class Categorical(Discrete):
         return f"a whole number from 0 to {self._n_now - 1}" if self._n_now > 0 else "a whole number of 0 or more"
 
     def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest the nearest category, or how to make numbers of one-hot rows or logits."""
+        """Suggest the nearest category, or how to make numbers of one-hot vectors or logits."""
         if value.shape == expected:
             return f" Take the nearest category with {name}.project(action)."
         if value.shape[:-1] != expected:
@@ -218,7 +218,7 @@ class Categorical(Discrete):
         number, last = value.int() if value.dtype is torch.bool else value, value.shape[-1]
         if bool(((number != 0).sum(-1) == 1).all()) and bool((number.sum(-1) == 1).all()) and last == self._n_now:
             convert = "action.int().argmax(-1)" if value.dtype is torch.bool else "action.argmax(-1)"
-            return f" Make numbers of one-hot rows with {convert}."
+            return f" Make numbers of one-hot vectors with {convert}."
         if last == 1:
             return " Numbers have no dimension of their own: write action.squeeze(-1)."
         if value.dtype.is_floating_point and last == self._n_now:

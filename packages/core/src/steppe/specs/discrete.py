@@ -1,4 +1,4 @@
-"""Discrete: the base class of specs of choices among categories, as numbers or as one-hot rows."""
+"""Discrete: the base class of specs of choices among categories, as numbers or as one-hot vectors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 from steppe.errors import NotSupported
 
-from . import masks, sampling, shapes
+from . import category_masks, sampling, shapes
 from .base import Spec
 from .boxes import BoxList, CategoricalBox
+from .category_masks import MaskLike
 from .dtypes import CPU
 from .leaf import Leaf
 from .masked_choice import MaskedChoice
-from .masks import MaskLike
 from .shapes import Change
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Discrete(Leaf):
         size = torch.Size((*lead, *shapes.static(self._number_shape())))
         self._check_any("rand", size.numel())
         if self._mask is not None:
-            drawn = masks.draw(self._mask, self._parts, lead, generator=generator, device=device)
+            drawn = category_masks.draw(self._mask, self._parts, lead, generator=generator, device=device)
             return self._from_columns(drawn).to(dtype)
         if not size.numel():
             return torch.zeros(size, dtype=dtype, device=device)
@@ -145,10 +145,10 @@ class Discrete(Leaf):
         return sampling.integers(torch.zeros_like(last), last, size, dtype=dtype, generator=generator, device=device)
 
     def _one_hot(self, numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Convert numbers to one-hot rows, end to end."""
+        """Convert numbers to one-hot vectors, end to end."""
         columns = self._columns(numbers)
         out = torch.zeros((*columns.shape[:-1], sum(self._parts)), dtype=dtype, device=numbers.device)
-        return out.scatter_(-1, masks.in_row(columns, self._parts), 1)
+        return out.scatter_(-1, category_masks.in_row(columns, self._parts), 1)
 
     def _check_any(self, what: str, size: int) -> None:
         """Raise NotSupported for ``size`` choices, if one of them is among no categories."""
@@ -192,7 +192,9 @@ class Discrete(Leaf):
             mask: bool tensor that broadcasts to the mask shape in the documentation of the class, or None.
         """
         name = type(self).__name__
-        self._mask = None if mask is None else masks.checked(mask, self._mask_shape(), name=name, device=self._device)
+        self._mask = (
+            None if mask is None else category_masks.checked(mask, self._mask_shape(), name=name, device=self._device)
+        )
 
     def _mask_shape(self) -> torch.Size:
         """Return the shape of a mask, which has an entry for each category in the last dimension."""
@@ -204,9 +206,9 @@ class Discrete(Leaf):
         if self._mask is None:
             return None
         if not self._event_shape():
-            return masks.moved(self._mask, shapes.positions(self._shape, change))
+            return category_masks.moved(self._mask, shapes.positions(self._shape, change))
         rows = shapes.positions(self._shape[:-1], lambda t: change(t.unsqueeze(-1).expand(self._shape))[..., 0])
-        return masks.moved(self._mask, rows)
+        return category_masks.moved(self._mask, rows)
 
     def _change(self, change: Change) -> Spec:
         event = self._event_shape()
@@ -224,7 +226,7 @@ class Discrete(Leaf):
     def _resize(self, shape: torch.Size) -> None:
         other = self._with(_shape=shape)
         other._check_shape()
-        other.update_mask(None if self._mask is None else masks.compressed(self._mask))
+        other.update_mask(None if self._mask is None else category_masks.compressed(self._mask))
         self._shape, self._mask = shape, other._mask
 
     def make_neg_dim(self, dim: int) -> Self:

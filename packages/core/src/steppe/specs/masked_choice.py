@@ -8,7 +8,7 @@ import torch
 
 from steppe.errors import SpecError
 
-from . import masks
+from . import category_masks
 from .dtypes import CPU
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class MaskedChoice:
         mask = mask.to(torch.bool)
         if self._sizes is not None:
             flags = mask.flatten(-len(self._sizes))
-            drawn = masks.draw(flags, [flags.shape[-1]], torch.Size(()), generator=generator, device=flags.device)
+            drawn = category_masks.draw(
+                flags, [flags.shape[-1]], torch.Size(()), generator=generator, device=flags.device
+            )
             return self._spec.from_numbers(torch.stack(torch.unravel_index(drawn[..., 0], self._sizes), -1))
         if self._columns is not None:
             mask = mask.flatten(-2)[..., self._columns]

@@ -10,14 +10,14 @@ import torch
 from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
-from . import masks, shapes
+from . import category_masks, shapes
 from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_each_below, check_numbers_below
 from .base import DeviceLike, Spec
 from .boxes import BoxList
 from .categorical import Categorical, count_of
+from .category_masks import MaskLike
 from .dtypes import DTypeLike
 from .leaf import Leaf
-from .masks import MaskLike
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class MultiCategorical(Categorical):
         Leaf.__init__(self, shape=counts.shape if shape is None else shape, device=device, dtype=dtype)
         self._nvec = counts
         self._check_shape()
-        self._nvec = masks.compressed(counts)
+        self._nvec = category_masks.compressed(counts)
         self._n = count_of(int(counts.max()), self)
         self.update_mask(mask)
 
@@ -127,14 +127,14 @@ class MultiCategorical(Categorical):
             counts = self._nvec.max()
         if counts.ndim == 0:
             return Categorical(int(counts), shape, self._device, self._dtype)
-        return self._with(_shape=shape, _nvec=masks.compressed(counts).clone(), _n=int(counts.max()))
+        return self._with(_shape=shape, _nvec=category_masks.compressed(counts).clone(), _n=int(counts.max()))
 
     def _check_flat(self, what: str) -> None:
         if self._nvec.ndim > 1:
             raise self._unsupported(what, f"nvec is nested, of shape {tuple(self._nvec.shape)}")
 
     def to_one_hot_spec(self) -> MultiOneHot:
-        """Return the spec of the same choices as one-hot rows, ``[*shape[:-1], sum(nvec)]`` bool.
+        """Return the spec of the same choices as one-hot vectors, ``[*shape[:-1], sum(nvec)]`` bool.
 
         Raises:
             NotSupported: ``nvec`` is nested. Convert the parts of ``spec.unbind(-2)``.
@@ -159,12 +159,12 @@ class MultiCategorical(Categorical):
         return f"whole numbers from 0 to {(self._nvec - 1).tolist()}"
 
     def action_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
-        """Suggest the nearest categories, or how to make numbers of one-hot rows or logits."""
+        """Suggest the nearest categories, or how to make numbers of one-hot vectors or logits."""
         if value.shape == expected:
             return super().action_hint(value, expected, name)
         if self._nvec.ndim > 1 or tuple(value.shape) != (*expected[:-1], int(self._nvec.sum())):
             return ""
-        return f" Make numbers of one-hot rows, or of logits, with {name}.to_one_hot_spec().to_categorical(action)."
+        return f" Make numbers of one-hot vectors, or of logits, with {name}.to_one_hot_spec().to_categorical(action)."
 
     def _counts_text(self) -> str:
         return f"nvec={self._nvec.tolist()}"

@@ -1,4 +1,4 @@
-"""Several choices at once, as one-hot rows end to end."""
+"""Several choices at once, as one-hot vectors end to end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from steppe.errors import SpecError
 
 from .action_decoders import ActionDecoder, Refuse, decode_one_hot_parts
 from .base import DeviceLike
+from .category_masks import MaskLike
 from .dtypes import DTypeLike
-from .masks import MaskLike
 from .multi_categorical import Counts, MultiCategorical, counts_of
 from .one_hot import OneHot
 from .shapes import ShapeLike
@@ -18,7 +18,7 @@ __all__ = ["MultiOneHot"]
 
 
 class MultiOneHot(OneHot):
-    """Several choices as one-hot rows, end to end in the last dimension.
+    """Several choices as one-hot vectors, end to end in the last dimension.
 
     ``isinstance(spec, OneHot)`` is True, but there is no ``n``: ``nvec`` holds the number for each choice.
 
@@ -74,4 +74,4 @@ class MultiOneHot(OneHot):
 
     def action_text(self) -> str:
         """Say how many entries each choice has."""
-        return f"one-hot rows of {self._parts} entries, with a single 1 in each"
+        return f"one-hot vectors of {self._parts} entries, with a single 1 in each"

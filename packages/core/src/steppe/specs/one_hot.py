@@ -1,4 +1,4 @@
-"""One choice among ``n``, as a one-hot row."""
+"""One choice among ``n``, as a one-hot vector."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
-from . import masks, shapes
+from . import category_masks, shapes
 from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_one_hot
 from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_one_hot
 from .base import ChoiceForm, DeviceLike, Key, Rows, named
 from .categorical import Categorical
+from .category_masks import MaskLike
 from .discrete import Discrete, is_whole, whole
 from .dtypes import DTypeLike
 from .leaf import in_shape, one_element, shape_fault
-from .masks import MaskLike
 from .shapes import ShapeLike
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ class OneHot(Discrete):
             return ""
         numbers = (*expected[:-1], *self._number_shape()[self.ndim - 1 :])
         if tuple(value.shape) == numbers:
-            return f" Make one-hot rows of numbers with {name}.encode(action)."
+            return f" Make one-hot vectors of numbers with {name}.encode(action)."
         if tuple(value.shape) == (*numbers, 1):
-            return f" Make one-hot rows of numbers with {name}.encode(action.squeeze(-1))."
+            return f" Make one-hot vectors of numbers with {name}.encode(action.squeeze(-1))."
         return ""
 
     def _numbers(self, rows: torch.Tensor) -> torch.Tensor:
@@ -163,14 +163,14 @@ class OneHot(Discrete):
             return False
         if not all(bool((part.sum(-1) == 1).all()) for part in shapes.split(hot, self._parts)):
             return False
-        return self._mask is None or masks.allows(self._mask, self._parts, self._columns(self._numbers(hot)))
+        return self._mask is None or category_masks.allows(self._mask, self._parts, self._columns(self._numbers(hot)))
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
         self._check_any("project", val.shape[:-1].numel())
         least = torch.finfo(torch.float64).min
         score = val.double().nan_to_num(least, torch.inf, least)
         if self._mask is not None:
-            allowed = masks.allowed(self._mask, self._parts).to(val.device)
+            allowed = category_masks.allowed(self._mask, self._parts).to(val.device)
             score = score.masked_fill(~allowed, -torch.inf)  # below all other scores
         return self._one_hot(self._numbers(score), self._dtype)
 
@@ -193,7 +193,7 @@ class OneHot(Discrete):
             return super().__getitem__(rows)
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
-        """Convert category numbers, of the shape that ``to_categorical`` returns, or one-hot rows to one-hot rows.
+        """Return category numbers, of the shape that ``to_categorical`` returns, or one-hot vectors as one-hot vectors.
 
         A shape that is valid for both, such as 4 numbers of ``OneHot(4)``, is read as rows.
 
@@ -206,10 +206,10 @@ class OneHot(Discrete):
         numbers = in_shape(one_element(tensor, torch.Size((*before, *size))), val, size, lead)
         if rows is None and numbers is None:
             fault = shape_fault(named(key, self), torch.Size((*before, *self._shape)), tensor.shape)
-            raise SpecError(f"{fault} Category numbers of shape {(*before, *size)} are encoded as one-hot rows.")
+            raise SpecError(f"{fault} Category numbers of shape {(*before, *size)} are encoded as one-hot vectors.")
         if rows is not None:
             tensor = rows
-        # The one-hot row of a single category is [1], so a zero must be a category number.
+        # The one-hot vector of a single category is [1], so a zero must be a category number.
         as_many = numbers is not None and numbers.ndim - len(size) == tensor.ndim - self.ndim
         if numbers is not None and (
             rows is None or (as_many and tensor.numel() and set(self._parts) == {1} and not bool(tensor.any()))
@@ -232,7 +232,7 @@ class OneHot(Discrete):
         return val
 
     def from_numbers(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Return category numbers as one-hot rows."""
+        """Return category numbers as one-hot vectors."""
         return self._one_hot(numbers, self._dtype)
 
     def to_one_hot_spec(self) -> Self:

@@ -16,7 +16,7 @@ from steppe.storage.build import (
     shallow_copy,
 )
 from steppe.storage.large_arrays import LARGE, large_array, large_clone, large_tensor
-from steppe.storage.layout import Layout, split_loose, storage_problem
+from steppe.storage.layout import Layout, no_storage_reason, split_loose
 from steppe.storage.storage import Storage
 from steppe.storage.write_arrays import TOLIST_LIMIT, clear_rows, copy_rows, set_array
 
@@ -39,9 +39,9 @@ __all__ = [
     "large_tensor",
     "level_at",
     "name_dims",
+    "no_storage_reason",
     "parts_of",
     "set_array",
     "shallow_copy",
     "split_loose",
-    "storage_problem",
 ]

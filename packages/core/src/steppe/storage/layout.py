@@ -12,7 +12,7 @@ import torch
 from steppe.errors import NotSupported
 from steppe.specs import Composite, Spec, as_path, torch_to_numpy_dtype_dict
 
-__all__ = ["Field", "Layout", "split_loose", "storage_problem"]
+__all__ = ["Field", "Layout", "no_storage_reason", "split_loose"]
 
 # One cache line, so that processes that write neighbouring fields do not share a line.
 _ALIGN = 64
@@ -47,9 +47,9 @@ class Layout:
         Raises:
             NotSupported: a leaf has no fixed shape or is not a tensor; the text names it.
         """
-        problem = storage_problem(spec)
-        if problem is not None:
-            raise NotSupported(problem)
+        reason = no_storage_reason(spec)
+        if reason is not None:
+            raise NotSupported(reason)
         fields: list[Field] = []
         offset = 0
         n_rows = math.prod(rows)
@@ -62,7 +62,7 @@ class Layout:
         return cls(tuple(fields), max(offset, _ALIGN))
 
 
-def storage_problem(spec: Spec) -> str | None:
+def no_storage_reason(spec: Spec) -> str | None:
     """Return why data of this spec cannot be laid out in memory; None if it can.
 
     Args:
@@ -74,15 +74,15 @@ def storage_problem(spec: Spec) -> str | None:
     if isinstance(spec, Composite) and spec.rows_differ:
         return "heterogeneous specs (a StackedComposite) have no fixed layout: each row keeps its own shape."
     if not isinstance(spec, Composite):
-        return _leaf_problem("", spec)
+        return _no_leaf_reason("", spec)
     for key, child in spec.items():
         if child is None:
             continue
         if isinstance(child, Composite) and child.data_cls is not None:
             return f"the entry {key!r} is a {child.data_cls.__name__}, and storage gives TensorDicts back."
-        problem = storage_problem(child) if isinstance(child, Composite) else _leaf_problem(key, child)
-        if problem is not None:
-            return problem
+        reason = no_storage_reason(child) if isinstance(child, Composite) else _no_leaf_reason(key, child)
+        if reason is not None:
+            return reason
     return None
 
 
@@ -105,13 +105,13 @@ def split_loose(spec: Composite) -> tuple[Composite, dict[Any, Spec]]:
             if below and child.data_cls is None:
                 kept[name] = part
                 loose.update((as_path((name, key)), leaf) for key, leaf in below.items())
-        elif _leaf_problem(name, child) is not None:
+        elif _no_leaf_reason(name, child) is not None:
             kept.pop(name)
             loose[name] = child
     return kept, loose
 
 
-def _leaf_problem(key: str | tuple[str, ...], leaf: Spec) -> str | None:
+def _no_leaf_reason(key: str | tuple[str, ...], leaf: Spec) -> str | None:
     if leaf.rows_differ:
         return f"the entry {key!r} stacks unequal specs, so its shape differs from row to row."
     if leaf.dtype is None:

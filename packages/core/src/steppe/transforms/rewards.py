@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
-from steppe.storage import Layout, clear_rows, find_entry, storage_problem
+from steppe.storage import Layout, clear_rows, find_entry, no_storage_reason
 from steppe.transforms.compiled.transform_hooks import (
     EnvSpecs,
     Hooks,
@@ -129,7 +129,7 @@ class RewardSum(PlannedTransform):
         return (type(self), self.reward_spec, self.given_keys(), masks)
 
     def _row_hooks(self, pairs: list[tuple[Key, Key]], specs: EnvSpecs) -> RowHooks | None:
-        if self.reset_keys is not None or self.reward_spec or storage_problem(specs.reward) is not None:
+        if self.reset_keys is not None or self.reward_spec or no_storage_reason(specs.reward) is not None:
             return None
         dtypes = {field.key: field.numpy_dtype for field in Layout.of(specs.reward, ()).fields}
         if any(dtypes[key] is None for key, _ in pairs):

@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import EnvBase, RowWriter, Unset, merge_reset, merge_rows, step_mask
 from steppe.errors import StateError
 from steppe.storage import entries
-from steppe.transforms.compiled.chain_on_rows import TransformedRows
+from steppe.transforms.compiled.chain_on_rows import TransformedWriter
 from steppe.transforms.compiled.pipeline import Pipeline
 from steppe.transforms.compiled.row_plan import RowPlan, shared
 from steppe.transforms.transform_keys import Key
@@ -62,11 +62,11 @@ class TransformedSteps(EnvBase):
         bases = [env._base for env in envs]
         plans = [env._compiled.row_plan for env in envs]
         if len(envs) == 1:
-            return TransformedRows(bases[0].row_writer, plans)
+            return TransformedWriter(bases[0].row_writer, plans)
         if any(type(base) is not type(bases[0]) for base in bases) or not _alike(plans):
             return None
         joined = type(bases[0]).join_rows(bases)
-        return None if joined is None else TransformedRows(joined, plans)
+        return None if joined is None else TransformedWriter(joined, plans)
 
     @property
     def _is_overridden(self) -> bool:

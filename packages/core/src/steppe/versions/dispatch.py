@@ -18,7 +18,7 @@ __all__ = ["implement_for"]
 Body = Callable[..., Any]
 F = TypeVar("F", bound=Body)
 
-_ROWS = "__steppe_rows__"
+_IMPLEMENTATIONS = "__steppe_implementations__"
 
 
 def implement_for(
@@ -76,27 +76,27 @@ def implement_for(
             kind = classmethod
             function = classmethod(function)  # type: ignore[assignment]
         body: Body = function.__func__ if kind is not None else function  # type: ignore[attr-defined]
-        rows = _rows_of(body)
-        if rows is not None and rows.dispatcher is body:
+        declared = _implementations_of(body)
+        if declared is not None and declared.dispatcher is body:
             # Two decorators over one definition: the same body for one more range.
-            rows.add(name, versions, rows.latest)
+            declared.add(name, versions, declared.latest)
         else:
             # Two local functions of one name can only be told apart by the scope that is being executed.
-            rows = _declared_before(sys._getframe(1).f_locals, body) or _Rows(body)
-            rows.add(name, versions, body)
-        return cast(F, rows.dispatcher if kind is None else kind(rows.dispatcher))
+            declared = _declared_before(sys._getframe(1).f_locals, body) or _Implementations(body)
+            declared.add(name, versions, body)
+        return cast(F, declared.dispatcher if kind is None else kind(declared.dispatcher))
 
     return declare
 
 
-class _Rows:
-    """The implementations of one function (its rows), the dispatching function, and a cache of choices by library."""
+class _Implementations:
+    """The implementations of one function, the dispatching function, and a cache of choices by library."""
 
     def __init__(self, first: Body) -> None:
         self.name = first.__qualname__.rpartition("<locals>.")[2]
         self.bodies: dict[tuple[str, VersionRange], Body] = {}
         self.latest = first
-        #: The row that runs if no registered row fits.
+        #: The implementation that runs if no registered one fits.
         self.base: tuple[str, VersionRange] | None = None
         self.dispatcher = _make_dispatcher(self, first)
         self._chosen: dict[str | None, Body] = {}
@@ -107,7 +107,7 @@ class _Rows:
                 continue
             if other == library and other_versions != versions and other_versions.overlaps(versions):
                 raise ValueError(
-                    f"{self.name} is implemented for {_requirement(library, other_versions)} already; a row for "
+                    f"{self.name} is implemented for {_requirement(library, other_versions)} already; one for "
                     f"{_requirement(library, versions)} would overlap it. Narrow one of the two."
                 )
         self.bodies[library, versions] = self.latest = body
@@ -116,7 +116,7 @@ class _Rows:
         self._chosen.clear()
 
     def register(self, from_version: str | None = None, to_version: str | None = None) -> Callable[[Body], Body]:
-        """Add a row for the library of the first definition, which becomes the fallback."""
+        """Add an implementation for the library of the first definition, which becomes the fallback."""
         versions = VersionRange.parse(from_version, to_version)
 
         def declare(function: Body) -> Body:
@@ -145,45 +145,45 @@ class _Rows:
         version = libraries.library_version(library)
         if version is None:
             raise self._nothing_for(f"{library}, which is not installed")
-        # Registered rows come before the fallback.
-        for row, body in sorted(self.bodies.items(), key=lambda item: item[0] == self.base):
-            candidate, versions = row
+        # Registered implementations come before the fallback.
+        for key, body in sorted(self.bodies.items(), key=lambda item: item[0] == self.base):
+            candidate, versions = key
             if candidate == library and version in versions:
                 return body
         raise self._nothing_for(f"{library} {version}")
 
     def _nothing_for(self, what: str) -> NoImplementation:
-        rows = "; ".join(_requirement(library, versions) for library, versions in self.bodies)
-        return NoImplementation(f"{self.name} has no implementation for {what}. Implemented for {rows}.")
+        declared = "; ".join(_requirement(library, versions) for library, versions in self.bodies)
+        return NoImplementation(f"{self.name} has no implementation for {what}. Implemented for {declared}.")
 
 
-def _make_dispatcher(rows: _Rows, first: Body) -> Body:
-    select = rows.select
+def _make_dispatcher(declared: _Implementations, first: Body) -> Body:
+    select = declared.select
 
     @functools.wraps(first)
     def dispatcher(*args: Any, **kwargs: Any) -> Any:
         return select()(*args, **kwargs)
 
-    setattr(dispatcher, _ROWS, rows)
-    dispatcher.register = rows.register  # type: ignore[attr-defined]
+    setattr(dispatcher, _IMPLEMENTATIONS, declared)
+    dispatcher.register = declared.register  # type: ignore[attr-defined]
     return dispatcher
 
 
-def _declared_before(scope: Mapping[str, object], body: Body) -> _Rows | None:
-    rows = _rows_of(scope.get(body.__name__))
-    if rows is None:
+def _declared_before(scope: Mapping[str, object], body: Body) -> _Implementations | None:
+    declared = _implementations_of(scope.get(body.__name__))
+    if declared is None:
         return None
     # An imported function of the same name is another function.
-    same = (rows.dispatcher.__module__, rows.dispatcher.__qualname__) == (body.__module__, body.__qualname__)
-    return rows if same else None
+    same = (declared.dispatcher.__module__, declared.dispatcher.__qualname__) == (body.__module__, body.__qualname__)
+    return declared if same else None
 
 
-def _rows_of(function: Any) -> _Rows | None:
-    """Find the rows of a function inside wrappers: classmethod, property, other decorators."""
+def _implementations_of(function: Any) -> _Implementations | None:
+    """Find the implementations of a function inside wrappers: classmethod, property, other decorators."""
     while function is not None:
-        rows = getattr(function, _ROWS, None)
-        if isinstance(rows, _Rows):
-            return rows
+        declared = getattr(function, _IMPLEMENTATIONS, None)
+        if isinstance(declared, _Implementations):
+            return declared
         inner = [getattr(function, name, None) for name in ("__func__", "fget", "__wrapped__")]
         function = next(filter(None, inner), None)
     return None

@@ -35,7 +35,7 @@ def array_to_spec(
 
     Args:
         array: the spec of the library.
-        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        categorical_action_encoding: discrete values are integers instead of one-hot vectors.
         device: device of the spec. ``None``: no device.
 
     Raises:

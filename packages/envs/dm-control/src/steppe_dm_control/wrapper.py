@@ -56,7 +56,7 @@ class DMControlWrapper(GymLikeEnv):
         pixels_only: with ``from_pixels``, leave out the observations of the library.
         camera_id: number or name of the camera; -1 is the free camera.
         render_kwargs: arguments of ``physics.render``: ``height``, ``width``, ``depth``, ``scene_option``, ...
-        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        categorical_action_encoding: discrete values are integers instead of one-hot vectors.
         frame_skip: number of times that each action is repeated. Rewards are summed; the end of an episode stops it.
             One frame is rendered for all repetitions.
         device: device of the data. The library always computes on the CPU.
@@ -209,10 +209,10 @@ class DMControlWrapper(GymLikeEnv):
         if self.from_pixels:
             write_row(out, _PIXELS, self.render())
 
-    def rows_problem(self) -> str | None:
+    def no_rows_reason(self) -> str | None:
         if self.info_dict_reader:
             return "an info reader was set."
-        return super().rows_problem()
+        return super().no_rows_reason()
 
     # -- the tensordict path --------------------------------------------------------------------------------------
 

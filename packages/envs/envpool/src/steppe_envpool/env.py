@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ActionRule, EnvBase, RowLayout, layout_problem, missing_action
+from steppe.envs import ActionRule, EnvBase, RowLayout, missing_action, no_layout_reason
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_not_found
 from steppe.specs import Binary, Composite, Spec, Unbounded
@@ -16,7 +16,7 @@ from steppe.storage import build_td, entries
 from steppe_gym import space_to_spec
 
 from .pool import NO_PARTIAL_STEP, Arrays, Pool, cast
-from .rows import PoolRows
+from .pool_writer import PoolWriter
 
 __all__ = ["MultiThreadedEnv", "MultiThreadedEnvWrapper"]
 
@@ -45,7 +45,7 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     Args:
         env: the pool.
-        categorical_action_encoding: discrete actions are integers instead of one-hot rows.
+        categorical_action_encoding: discrete actions are integers instead of one-hot vectors.
         raw_rows: leave automatic resets to EnvPool, and return its rows unchanged.
         **kwargs: for :class:`steppe.envs.EnvBase`.
 
@@ -109,19 +109,19 @@ class MultiThreadedEnvWrapper(EnvBase):
         """Why ``row_writer`` is None; None if there is a row writer."""
         if self.raw_rows:
             return "with raw_rows=True, some rows are not transitions."
-        problem: str | None = self.cached("no_row_writer_reason", lambda: layout_problem(self))
-        return problem
+        reason: str | None = self.cached("no_row_writer_reason", lambda: no_layout_reason(self))
+        return reason
 
     @property
-    def row_writer(self) -> PoolRows | None:
+    def row_writer(self) -> PoolWriter | None:
         """The row writer of all environments.
 
         It is None with ``raw_rows``, or if the data goes to a device.
         """
         if self.no_row_writer_reason is not None:
             return None
-        writer: PoolRows = self.cached(
-            "row_writer", lambda: PoolRows(self._pool, self.batch_size[0], RowLayout.of(self))
+        writer: PoolWriter = self.cached(
+            "row_writer", lambda: PoolWriter(self._pool, self.batch_size[0], RowLayout.of(self))
         )
         return writer
 

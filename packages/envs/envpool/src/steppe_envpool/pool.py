@@ -23,7 +23,7 @@ class Pool:
         library: the pool object of EnvPool.
         dtypes: dtype of each observation entry, by key.
         single: whether the observation is one array instead of a dict.
-        one_hot: whether actions of the spec are one-hot rows.
+        one_hot: whether actions of the spec are one-hot vectors.
     """
 
     def __init__(self, library: Any, dtypes: dict[NestedKey, np.dtype], *, single: bool, one_hot: bool) -> None:

@@ -217,7 +217,7 @@ def _part_spec(spec: Spec) -> Spec:
 def _decode_part(space: Any, spec: Spec) -> Callable[[Any], Any]:
     """Make the function for a part of a stacked Tuple.
 
-    The part is a numpy scalar, an array, or a one-hot row.
+    The part is a numpy scalar, an array, or a one-hot vector.
     """
     decode = _decode_leaf(space, spec)
     if kind_of(space) != "Discrete":

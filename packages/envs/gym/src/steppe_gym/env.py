@@ -50,7 +50,7 @@ class GymEnv(MadeByName, GymWrapper):
         num_workers: a number above 1 makes a :class:`~steppe.batched.ParallelEnv` of this many environments (with
             ``num_envs``: batches) instead.
         backend: the library, as in ``set_gym_backend``. ``None``: the current backend.
-        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        categorical_action_encoding: discrete values are integers instead of one-hot vectors.
         frame_skip: number of times that each action is repeated. Environments that repeat actions themselves (ALE, four
             times by default) receive this number. ``None``: the default of the environment.
         from_pixels: render a frame in each step and add it as ``"pixels"``, ``[H, W, 3]`` uint8.

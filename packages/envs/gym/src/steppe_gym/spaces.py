@@ -53,11 +53,11 @@ def space_to_spec(
     ========================  =====================================================================================
 
     Discrete values start at zero in the spec, for any start of the space. The dtype is that of the space, or int64 for
-    one-hot rows. Unsigned integers wider than 8 bits become the next wider signed integers.
+    one-hot vectors. Unsigned integers wider than 8 bits become the next wider signed integers.
 
     Args:
         space: a space of gym or gymnasium, of any version, or of a class that has a registered conversion.
-        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        categorical_action_encoding: discrete values are integers instead of one-hot vectors.
         device: device of the spec. ``None``: no device.
 
     Returns:
@@ -114,7 +114,7 @@ def _multi_discrete(space: Any, *, categorical_action_encoding: bool, device: An
             return Categorical(n, shape=counts.shape, device=device, dtype=dtype)
         return OneHot(n, shape=(*counts.shape, n), device=device, dtype=torch.int64)
     if counts.ndim > 1:
-        # One-hot rows of a grid of unequal counts do not form a rectangular tensor.
+        # One-hot vectors of a grid of unequal counts do not form a rectangular tensor.
         high = torch.from_numpy(counts - 1).to(dtype)
         return Bounded(torch.zeros_like(high), high, shape=counts.shape, device=device, dtype=dtype)
     if categorical_action_encoding:

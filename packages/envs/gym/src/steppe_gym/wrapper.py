@@ -56,7 +56,7 @@ class GymWrapper(GymLikeEnv):
 
     Args:
         env: the environment, of either library. A vector environment becomes a batch.
-        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        categorical_action_encoding: discrete values are integers instead of one-hot vectors.
         frame_skip: number of times that each action is repeated. Rewards are summed; the end of an episode stops it.
         from_pixels: render a frame in each step and add it as ``"pixels"``.
         pixels_only: with ``from_pixels``, leave out the observation of the library.
@@ -316,12 +316,12 @@ class GymWrapper(GymLikeEnv):
         state.get("_stale", []).append(True)
         state["_stale"], state["_kernel"] = [], self._first_kernel
 
-    def rows_problem(self) -> str | None:
+    def no_rows_reason(self) -> str | None:
         if self._vector is not None:
             return "the environment of the library is a batch."
         if not self._convert_actions_to_numpy:
             return "it passes actions to the library as tensors (convert_actions_to_numpy=False)."
-        return super().rows_problem()
+        return super().no_rows_reason()
 
     def specs_changed(self) -> None:
         super().specs_changed()

@@ -35,7 +35,7 @@ class JumanjiWrapper(JaxEnv):
                               it; ``"observation"`` for an observation that is one array
     ``"action_mask"``         ``[*B, n]`` bool, which actions are allowed; ``[*B, parts, n]`` for actions of several
                               parts, or ``[*B, n1, n2, ...]``, which combinations are allowed
-    ``"action"``              ``[*B]`` or ``[*B, parts]`` int64 integers; one-hot rows with
+    ``"action"``              ``[*B]`` or ``[*B, parts]`` int64 integers; one-hot vectors with
                               ``categorical_action_encoding=False``
     ``"reward"``              ``[*B, 1]`` float32; ``[*B, k]`` if each of k agents has its own
     ``"done"``                ``[*B, 1]`` bool, with ``"terminated"`` and ``"truncated"`` (a last step whose discount is
@@ -50,7 +50,7 @@ class JumanjiWrapper(JaxEnv):
 
     Args:
         env: the environment, without wrappers that batch or reset it.
-        categorical_action_encoding: discrete actions are integers instead of one-hot rows.
+        categorical_action_encoding: discrete actions are integers instead of one-hot vectors.
         batch_size: number or shape of environments. ``()``: a function of the data, of any batch size.
         device: device of the data.
         state_in_data: whether the state of Jumanji is kept in the data. ``None``: yes without a batch size.

@@ -43,7 +43,7 @@ def action_spec(spec: jumanji_specs.Array, *, categorical: bool) -> Spec:
 
     Args:
         spec: the spec of Jumanji.
-        categorical: discrete actions are integers instead of one-hot rows.
+        categorical: discrete actions are integers instead of one-hot vectors.
 
     Raises:
         TypeError: Jumanji's spec is of another class than DiscreteArray, MultiDiscreteArray and BoundedArray.

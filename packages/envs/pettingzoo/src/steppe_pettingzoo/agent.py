@@ -29,7 +29,7 @@ class Agent:
         observation_space: its observation space. An entry ``action_mask`` of a Dict is the mask of its actions.
         action_space: its action space.
         info: the info of a reset. Its numbers become entries.
-        categorical: discrete actions are integers instead of one-hot rows.
+        categorical: discrete actions are integers instead of one-hot vectors.
         use_mask: whether there is an entry ``"mask"``, which says whether the agent acts.
         device: device of the specs.
 

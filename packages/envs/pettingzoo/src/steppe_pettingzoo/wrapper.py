@@ -36,7 +36,7 @@ class PettingZooWrapper(LibraryWrapper):
     Key                            Value
     =============================  ================================================================================
     ``(group, "observation")``     ``[m, ...]`` in the dtype of the space; entries of a Dict are nested below it
-    ``(group, "action")``          ``[m]`` integers for discrete actions, ``[m, n]`` one-hot rows with
+    ``(group, "action")``          ``[m]`` integers for discrete actions, ``[m, n]`` one-hot vectors with
                                    ``categorical_actions=False``, ``[m, k]`` for a Box
     ``(group, "action_mask")``     ``[m, n]`` bool, if the library provides action masks; True for agents that do not
                                    act
@@ -65,7 +65,7 @@ class PettingZooWrapper(LibraryWrapper):
             grouped by name.
         use_mask: add ``"mask"``. ``None``: add it to turn-based environments, which need it. Parallel environments need
             it if agents may end before the episode does.
-        categorical_actions: discrete actions are integers instead of one-hot rows.
+        categorical_actions: discrete actions are integers instead of one-hot vectors.
         seed: seed of the first reset.
         done_on_any: True ends the episode with the first agent that ends, False with the last. ``None``: True for
             parallel environments, False for turn-based ones.

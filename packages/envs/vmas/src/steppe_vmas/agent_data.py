@@ -59,7 +59,7 @@ class AgentGroup:
 
         Args:
             spaces: the action space of each agent of the environment.
-            categorical: discrete actions are integers instead of one-hot rows.
+            categorical: discrete actions are integers instead of one-hot vectors.
             device: device of the spec.
         """
         leaves = [_action_spec(spaces[member], categorical, device) for member in self.members]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import LibraryWrapper, RowLayout, base_arguments, layout_problem
+from steppe.envs import LibraryWrapper, RowLayout, base_arguments, no_layout_reason
 from steppe.errors import ActionError, NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Composite, Spec
@@ -19,9 +19,9 @@ from steppe_multi_agent import GroupMap, group_agents
 
 from .agent_data import AgentGroup, by_agent, leaves_of
 from .random_state import RandomState
-from .rows import NO_PARTIAL_STEP, VmasRows
 from .scenario_arguments import make_with_known_arguments
 from .scenarios import scenario_names
+from .vmas_writer import NO_PARTIAL_STEP, VmasWriter
 
 __all__ = ["VmasEnv", "VmasWrapper"]
 
@@ -40,7 +40,7 @@ class VmasWrapper(LibraryWrapper):
     ``(group, "info", name)``     ``[n, m, ...]``, the info of each agent after a step; zeros after a reset, where
                                   scenarios would return the info of the last episode
     ``(group, "action")``         ``[n, m, k]`` float32; ``[n, m]`` integers for discrete actions, ``[n, m, k]``
-                                  one-hot rows with ``categorical_actions=False``
+                                  one-hot vectors with ``categorical_actions=False``
     ``(group, "reward")``         ``[n, m, 1]`` float32
     ``"done"``                    ``[n, 1]`` bool, with ``"terminated"`` (by the scenario) and ``"truncated"``
                                   (``max_steps`` of VMAS)
@@ -57,7 +57,7 @@ class VmasWrapper(LibraryWrapper):
 
     Args:
         env: the environment. Its attribute ``terminated_truncated`` is set to True.
-        categorical_actions: discrete actions are integers instead of one-hot rows.
+        categorical_actions: discrete actions are integers instead of one-hot vectors.
         group_map: ``{group: [agent names]}``, a :class:`~steppe.MarlGroupMapType`, or None. With None, agents named
             ``"<name>_<number>"`` are grouped by name; if one has another name, all agents form the group ``"agents"``.
         device: device of the data. ``None``: the device of the environment.
@@ -146,18 +146,18 @@ class VmasWrapper(LibraryWrapper):
         """Why ``row_writer`` is None; None if there is a row writer."""
         if self._env.grad_enabled:
             return "gradients flow through its steps (grad_enabled=True)."
-        problem: str | None = self.cached("no_row_writer_reason", lambda: layout_problem(self))
-        return problem
+        reason: str | None = self.cached("no_row_writer_reason", lambda: no_layout_reason(self))
+        return reason
 
     @property
-    def row_writer(self) -> VmasRows | None:
+    def row_writer(self) -> VmasWriter | None:
         """The row writer of all environments.
 
         It is None with gradients, with heterogeneous groups, or on a GPU.
         """
         if self.no_row_writer_reason is not None:
             return None
-        writer: VmasRows = self.cached("row_writer", lambda: VmasRows(self, RowLayout.of(self)))
+        writer: VmasWriter = self.cached("row_writer", lambda: VmasWriter(self, RowLayout.of(self)))
         return writer
 
     # -- values of VMAS -------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class VmasEnv(VmasWrapper):
         num_envs: number of environments that are stepped together.
         continuous_actions: use continuous actions. With False, the scenario defines the number of discrete actions.
         max_steps: truncate an episode after this many steps. ``None``: no limit.
-        categorical_actions: discrete actions are integers instead of one-hot rows.
+        categorical_actions: discrete actions are integers instead of one-hot vectors.
         seed: the first seed. ``None``: a random one.
         group_map: see :class:`VmasWrapper`.
         device: device on which VMAS computes. ``None``: the CPU.

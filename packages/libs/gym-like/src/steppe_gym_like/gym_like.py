@@ -184,11 +184,11 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         self._env_reset(None, None)
         return [info for info in infos if info is not None]
 
-    def rows_problem(self) -> str | None:
+    def no_rows_reason(self) -> str | None:
         for reader in self.info_dict_reader:
             if not isinstance(reader, default_info_dict_reader):
                 return f"the info reader {type(reader).__name__} takes a TensorDict."
-        return super().rows_problem()
+        return super().no_rows_reason()
 
     # -- on TensorDicts -------------------------------------------------------------------------------------------
 

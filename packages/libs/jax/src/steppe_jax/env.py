@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import LibraryWrapper, RowLayout, layout_problem
+from steppe.envs import LibraryWrapper, RowLayout, no_layout_reason
 from steppe.errors import SpecError
 from steppe.specs import CPU, Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td
@@ -18,8 +18,8 @@ from steppe.storage import build_td
 from .fork_check import check_not_forked
 from .functions import ArrayLike, CompiledFunctions, EnvFunctions, PyTree, StepResult
 from .gradients import differentiable_step
+from .jax_writer import JaxWriter
 from .random_keys import RandomKeys
-from .rows import JaxRows
 from .tensor_conversion import to_argument, to_data, torch_device, torch_dtype
 
 __all__ = ["JaxEnv"]
@@ -164,18 +164,18 @@ class JaxEnv(LibraryWrapper):
             return "its state is in the data (state_in_data=True)."
         if len(self.batch_size) > 1:
             return f"its batch has {len(self.batch_size)} dimensions."
-        problem: str | None = self.cached("no_row_writer_reason", lambda: layout_problem(self))
-        return problem
+        reason: str | None = self.cached("no_row_writer_reason", lambda: no_layout_reason(self))
+        return reason
 
     @property
-    def row_writer(self) -> JaxRows | None:
+    def row_writer(self) -> JaxWriter | None:
         """The row writer of all environments.
 
         It is None if the state is in the data, or the data is on a GPU.
         """
         if self.no_row_writer_reason is not None:
             return None
-        writer: JaxRows = self.cached("row_writer", lambda: JaxRows(self, RowLayout.of(self)))
+        writer: JaxWriter = self.cached("row_writer", lambda: JaxWriter(self, RowLayout.of(self)))
         return writer
 
     # -- steps of the library -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class PinMemoryTransform(PlannedTransform):
             step=lambda _, following: following.pin_memory(),
             reset=lambda _, fresh: fresh.pin_memory(),
             reads_root=False,
-            needs_tensordicts="pins memory, and rows of arrays have their own memory",
+            no_rows_reason="pins memory, and rows of arrays have their own memory",
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

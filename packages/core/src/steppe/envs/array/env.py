@@ -7,9 +7,9 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.envs.array.row_layout import RowLayout, layout_problem
+from steppe.envs.array.row_layout import RowLayout, no_layout_reason
 from steppe.envs.array.row_steps import RowSteps
-from steppe.envs.array.row_writer import EnvInfo, EnvRows, RowWriter
+from steppe.envs.array.row_writer import EnvInfo, EnvWriter, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.data_types import Array
 from steppe.envs.env_info import info_for_library
@@ -114,23 +114,23 @@ class ArrayEnv(EnvBase):
     @property
     def no_row_writer_reason(self) -> str | None:
         """Why steps go through TensorDicts: an overridden method, or data without a fixed layout; otherwise None."""
-        problem: Any = self.base_state.no_row_writer_reason
-        if problem is Unset:
-            problem = self.base_state.no_row_writer_reason = self._why_no_row_writer()
-        return problem  # type: ignore[no-any-return]
+        reason: Any = self.base_state.no_row_writer_reason
+        if reason is Unset:
+            reason = self.base_state.no_row_writer_reason = self._find_no_row_writer_reason()
+        return reason  # type: ignore[no-any-return]
 
     @property
-    def shard_writer(self) -> EnvRows | None:
+    def shard_writer(self) -> EnvWriter | None:
         """The writer of its row in a shard of a batch: the ``row_writer``, or one that writes loose entries too."""
         if self.no_row_writer_reason is None or not self.writes_loose_entries:
             return self.row_writer
-        writer: EnvRows | None = self.cached("shard_writer", self._make_shard_writer)
+        writer: EnvWriter | None = self.cached("shard_writer", self._make_shard_writer)
         return writer
 
-    def _make_shard_writer(self) -> EnvRows | None:
-        return self._make_writer() if self._why_no_row_writer(loose=True) is None else None
+    def _make_shard_writer(self) -> EnvWriter | None:
+        return self._make_writer() if self._find_no_row_writer_reason(loose=True) is None else None
 
-    def _why_no_row_writer(self, *, loose: bool = False) -> str | None:
+    def _find_no_row_writer_reason(self, *, loose: bool = False) -> str | None:
         mro = type(self).__mro__
         definer = next(cls for cls in mro if "step_into" in vars(cls))
         if definer is ArrayEnv:
@@ -139,25 +139,25 @@ class ArrayEnv(EnvBase):
         for name in _TENSORDICT_METHODS:
             if name in vars(self) or any(name in vars(cls) for cls in below):
                 return f"{name} is overridden."
-        return self.rows_problem() or layout_problem(self, loose=loose)
+        return self.no_rows_reason() or no_layout_reason(self, loose=loose)
 
-    def rows_problem(self) -> str | None:
+    def no_rows_reason(self) -> str | None:
         """Return what else than its specs keeps the data out of rows of arrays, or None; a wrapper adds reasons."""
         if self.state_keys:
             return "the environment takes a state."
         return "it is a batch itself." if self.batch_size else None
 
     @property
-    def row_writer(self) -> EnvRows | None:
+    def row_writer(self) -> EnvWriter | None:
         """The row writer of this environment; None if it is stepped on TensorDicts (see ``no_row_writer_reason``)."""
         if self.no_row_writer_reason is not None:
             return None
-        writer: EnvRows = self.cached("row_writer", self._make_writer)
+        writer: EnvWriter = self.cached("row_writer", self._make_writer)
         return writer
 
-    def _make_writer(self) -> EnvRows:
+    def _make_writer(self) -> EnvWriter:
         self._check_disjoint()
-        return EnvRows([self], RowLayout.of(self))
+        return EnvWriter([self], RowLayout.of(self))
 
     def _forced_steps(self) -> RowSteps:
         """Return steps through rows, also if a subclass overrides ``_step`` and calls ``super()._step``."""
@@ -171,7 +171,7 @@ class ArrayEnv(EnvBase):
         writers = [env.shard_writer for env in envs]
         if None in writers or any(env.full_action_spec != envs[0].full_action_spec for env in envs[1:]):
             return None
-        return EnvRows(envs, writers[0].layout)
+        return EnvWriter(envs, writers[0].layout)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

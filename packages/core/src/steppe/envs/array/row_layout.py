@@ -11,7 +11,7 @@ from steppe.envs.array.actions import ActionCodec
 from steppe.envs.data_types import Key
 from steppe.envs.done import done_groups
 from steppe.specs import Composite, union
-from steppe.storage import Layout, split_loose, storage_problem
+from steppe.storage import Layout, no_storage_reason, split_loose
 
 __all__ = ["RowField", "RowLayout"]
 
@@ -112,7 +112,7 @@ def fields_of(spec: Composite) -> list[RowField]:
     return fields
 
 
-def layout_problem(env: Any, *, loose: bool = False) -> str | None:
+def no_layout_reason(env: Any, *, loose: bool = False) -> str | None:
     """Return why the data of an environment, or of each row of a batch, does not fit into rows; None if it does.
 
     Args:
@@ -125,9 +125,9 @@ def layout_problem(env: Any, *, loose: bool = False) -> str | None:
     if loose:
         specs["observation"], _ = split_loose(specs["observation"])
     for kind in specs:
-        problem = storage_problem(specs[kind])
-        if problem is not None:
-            return problem
+        reason = no_storage_reason(specs[kind])
+        if reason is not None:
+            return reason
     for kind in ("observation", "reward"):
         for field in Layout.of(specs[kind], ()).fields:
             if field.numpy_dtype is None:

@@ -15,7 +15,7 @@ from steppe.envs.data_types import Array, Key
 from steppe.errors import SpecError
 from steppe.workers import InUse
 
-__all__ = ["BoundWriter", "EnvInfos", "EnvRows", "RowWriter", "StepsInto", "writer_of_one"]
+__all__ = ["BoundWriter", "EnvInfos", "EnvWriter", "RowWriter", "StepsInto", "writer_of_one"]
 
 #: The values that a reset passes to an environment, by name.
 EnvInfo = dict[str, Any]
@@ -156,7 +156,7 @@ class StepsInto(Protocol):
     def take_seed(self) -> int | None: ...
 
 
-class EnvRows(RowWriter):
+class EnvWriter(RowWriter):
     """Write the rows of array environments, one environment after another.
 
     Args:
@@ -185,7 +185,7 @@ class EnvRows(RowWriter):
 
 
 class _BoundEnvs(BoundWriter):
-    def __init__(self, writer: EnvRows, rows: Rows, progress: Progress) -> None:
+    def __init__(self, writer: EnvWriter, rows: Rows, progress: Progress) -> None:
         written = [*(key for key, _, _ in writer.layout.written), *writer.layout.loose]
         observed = [*(key for key, _, _ in writer.layout.observations), *writer.layout.loose]
         self.rows, self.envs = rows, writer.envs
@@ -237,7 +237,7 @@ class _BoundEnvs(BoundWriter):
 class _BoundEnv(_BoundEnvs):
     """One environment. A loop over a single row would take about 0.4 us more in each step of a rollout."""
 
-    def __init__(self, writer: EnvRows, rows: Rows, progress: Progress) -> None:
+    def __init__(self, writer: EnvWriter, rows: Rows, progress: Progress) -> None:
         super().__init__(writer, rows, progress)
         self.step_into, self.out = self.steppers[0]
 

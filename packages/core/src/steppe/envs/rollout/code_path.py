@@ -17,10 +17,10 @@ from steppe.storage import shallow_copy
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["rows_problem", "run_rollout"]
+__all__ = ["no_row_frames_reason", "run_rollout"]
 
 
-def rows_problem(env: EnvBase, start: TensorDictBase, *, acts: bool) -> str | None:
+def no_row_frames_reason(env: EnvBase, start: TensorDictBase, *, acts: bool) -> str | None:
     """Return why steps with RowFrames are not possible, or None if they are.
 
     Args:
@@ -53,7 +53,7 @@ def run_rollout(plan: RolloutPlan) -> TensorDictBase:
     env, start, until_done = plan.env, plan.tensordict, bool(plan.break_when_any_done or plan.break_when_all_done)
     assert start is not None
     acts = plan.actions is None and (plan.policy is not None or not draws_in_blocks(env))
-    if _rollout_problem(plan) is None and rows_problem(env, start, acts=acts) is None:
+    if _no_row_rollout_reason(plan) is None and no_row_frames_reason(env, start, acts=acts) is None:
         take = None if acts else known_actions(plan)
         rows = RowFrames(env, plan.max_steps, plan.declared, take=take, grows=until_done)
         rows.run(actor(plan) if acts else None, start, plan.max_steps, until_done=until_done)
@@ -73,7 +73,7 @@ def run_rollout(plan: RolloutPlan) -> TensorDictBase:
         raise NotSupported(f"rollout(return_contiguous=True): {error} {hint}") from error
 
 
-def _rollout_problem(plan: RolloutPlan) -> str | None:
+def _no_row_rollout_reason(plan: RolloutPlan) -> str | None:
     """Return which arguments of a rollout need the TensorDict of each step; None if none do."""
     env = plan.env
     if env.batch_size and env.row_steps is None:

@@ -8,7 +8,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.envs.data_types import Key
-from steppe.envs.rollout.masked_actions import MaskedActions
+from steppe.envs.rollout.action_masks import MaskedActions
 from steppe.envs.rollout.policies import with_written
 from steppe.envs.row_access import full_width
 from steppe.errors import SpecError

@@ -43,7 +43,7 @@ class RowFrames:
     has named the memory. Other memory is given away with the result, and later steps are written to new memory.
 
     Args:
-        env: an environment for which ``rows_problem`` is None, one or a batch ``(n,)``.
+        env: an environment for which ``no_row_frames_reason`` is None, one or a batch ``(n,)``.
         most: the largest number of steps, T.
         declared: private entries that are kept.
         take: returns the actions, if they are known in advance; None if a policy acts.

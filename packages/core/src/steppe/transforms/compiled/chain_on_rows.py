@@ -1,4 +1,4 @@
-"""TransformedRows: the row writer of an environment or a batch with transforms."""
+"""TransformedWriter: the row writer of an environment or a batch with transforms."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from steppe.transforms.compiled.stages import Stage, make_stage, row_by_row
 from steppe.transforms.compiled.transform_hooks import Array, InnerWriter
 from steppe.transforms.transform_keys import DONE_NAMES, Key
 
-__all__ = ["TransformedRows"]
+__all__ = ["TransformedWriter"]
 
 
-class TransformedRows(RowWriter):
+class TransformedWriter(RowWriter):
     """Write rows of transformed data.
 
     A transform runs once for all rows if those of all environments have the same ``Transform.shared_key``, otherwise

@@ -9,7 +9,7 @@ import numpy as np
 
 from steppe.envs import RowLayout, Rows
 from steppe.specs import Composite
-from steppe.storage import Layout, storage_problem
+from steppe.storage import Layout, no_storage_reason
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link
 from steppe.transforms.transform_keys import DONE_NAMES, Key
@@ -219,7 +219,7 @@ class RowPlan:
         """Whether a step with the first ``i`` transforms may read any entry of the root."""
         return self._base_reads_root or any(hook.reads_all for hook in self.hooks[:i])
 
-    def _repeating_problem(self) -> str | None:
+    def _no_repeating_reason(self) -> str | None:
         """Say why steps of some transforms cannot be repeated on rows, or return None."""
         final = self.values[-1]
         for i in self.repeating:
@@ -233,7 +233,7 @@ class RowPlan:
                         return f"{name} repeats steps that read {key!r}, which a later transform changes."
         return None
 
-    def problem(self) -> str | None:
+    def no_rows_reason(self) -> str | None:
         """Say why the chain cannot run on rows although each transform could, or return None."""
         final = self.values[-1]
         takes_rows = [part.key_of_rows() is not None for part in self.parts]
@@ -249,7 +249,7 @@ class RowPlan:
                 value = self.values[i + 1].get(key)
                 if value is None or final.get(key) is not value:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
-        return self._repeating_problem()
+        return self._no_repeating_reason()
 
 
 def shared(plans: Sequence[RowPlan], i: int) -> bool:
@@ -288,21 +288,21 @@ def plan_rows(
         hooks = link.hooks
         if of_batch and (hooks.rows is None or hooks.passed_through) and not hooks.does_nothing:
             return None, f"{type(link.part).__name__} is not written for rows of a batch."
-        problem = no_row_writer_reason(link)
-        if problem is not None:
-            return None, problem
+        reason = _no_rows_reason(link)
+        if reason is not None:
+            return None, reason
         taken.append(link)
     plan = RowPlan(base, taken, specs, casts_in_write=casts_in_write)
-    problem = plan.problem()
-    return (plan, None) if problem is None else (None, problem)
+    reason = plan.no_rows_reason()
+    return (plan, None) if reason is None else (None, reason)
 
 
-def no_row_writer_reason(link: Link) -> str | None:
+def _no_rows_reason(link: Link) -> str | None:
     """Say why a transform cannot run on rows of arrays, or return None."""
     part, hook, specs, after = link.part, link.hooks, link.before, link.after
     name = type(part).__name__
-    if hook.needs_tensordicts is not None:
-        return f"{name} {hook.needs_tensordicts}."
+    if hook.no_rows_reason is not None:
+        return f"{name} {hook.no_rows_reason}."
     if any(parameter.requires_grad for parameter in part.parameters()):
         return f"{name} has parameters, through which gradients may pass."
     if part.writes_step:
@@ -327,9 +327,9 @@ def no_row_writer_reason(link: Link) -> str | None:
         if not any(spec.get(out_key, None) is not None for spec in (after.observation, after.reward, after.done)):
             return f"{name} writes {out_key!r}, which its specs lack."
     for spec in (after.observation, after.reward, after.done, after.action):
-        problem = storage_problem(spec)
-        if problem is not None:
-            return f"behind {name} {problem}"
+        reason = no_storage_reason(spec)
+        if reason is not None:
+            return f"behind {name} {reason}"
     if not _numpy_has(after.observation, after.reward, after.action):
         return f"behind {name} an entry has a dtype that numpy lacks."
     names = list(after.done.keys(include_nested=True, leaves_only=True))

@@ -199,7 +199,7 @@ class Hooks:
         passed_through: keys of states that ``step`` copies from the root to ``next``, unless a policy has written them
             there. Around a batch, such a transform runs on TensorDicts.
         rows: the same on blocks of rows; None if rows are wrapped in TensorDicts for this transform.
-        needs_tensordicts: why the transform cannot run on rows, as the end of a sentence: ``"pins memory"``.
+        no_rows_reason: why the transform cannot run on rows, as the end of a sentence: ``"pins memory"``.
     """
 
     step: StepHook | None = None
@@ -212,7 +212,7 @@ class Hooks:
     inverse_pairs: list[tuple[Key, Key]] | None = None
     passed_through: Iterable[Key] = ()
     rows: RowHooks | None = None
-    needs_tensordicts: str | None = None
+    no_rows_reason: str | None = None
 
     @property
     def reads_all(self) -> bool:

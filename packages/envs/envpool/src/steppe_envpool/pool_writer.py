@@ -1,4 +1,4 @@
-"""PoolRows: a row writer that copies the arrays of a pool into the caller's rows."""
+"""PoolWriter: a row writer that copies the arrays of a pool into the caller's rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from steppe.errors import NotSupported
 
 from .pool import NO_PARTIAL_STEP, Pool
 
-__all__ = ["PoolRows"]
+__all__ = ["PoolWriter"]
 
 #: Maximum number of bytes of observations for single steps on rows. Above it, the additional copy costs more than
 #: making TensorDicts of the pool's arrays.
 _MAX_COPIED_BYTES = 128 * 1024
 
 
-class PoolRows(RowWriter):
+class PoolWriter(RowWriter):
     """Row writer whose rows are the environments of one pool, stepped in one call.
 
     Args:
@@ -47,7 +47,7 @@ class PoolRows(RowWriter):
 class BoundPool(BoundWriter):
     """The pool bound to the rows that it writes."""
 
-    def __init__(self, writer: PoolRows, rows: Rows) -> None:
+    def __init__(self, writer: PoolWriter, rows: Rows) -> None:
         self.pool, self.n, self.rows = writer.pool, writer.n, rows
         self._next = [(key, rows.next[key]) for key, _, _ in writer.layout.observations]
         self._root = [(key, rows.root[key]) for key, _, _ in writer.layout.observations]

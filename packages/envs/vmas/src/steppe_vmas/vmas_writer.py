@@ -1,4 +1,4 @@
-"""VmasRows: a row writer that copies tensors of VMAS into the caller's rows."""
+"""VmasWriter: a row writer that copies tensors of VMAS into the caller's rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .agent_data import decode_action
 if TYPE_CHECKING:
     from .env import VmasWrapper
 
-__all__ = ["NO_PARTIAL_STEP", "VmasRows"]
+__all__ = ["NO_PARTIAL_STEP", "VmasWriter"]
 
 NO_PARTIAL_STEP = (
     "VMAS steps all its environments at once: there is no partial step. Step all of them and ignore the other rows."
 )
 
 
-class VmasRows(RowWriter):
+class VmasWriter(RowWriter):
     """Row writer whose rows are the environments of one VMAS batch.
 
     Args:
@@ -58,7 +58,7 @@ class VmasRows(RowWriter):
 class BoundVmas(BoundWriter):
     """The environment bound to the rows that it writes."""
 
-    def __init__(self, writer: VmasRows, rows: Rows) -> None:
+    def __init__(self, writer: VmasWriter, rows: Rows) -> None:
         self.env, self.n, self.rows = writer.env, writer.n, rows
         observed = [key for key, _, _ in writer.layout.observations]
         self._next = self._targets(rows.next, [key for key, _, _ in writer.layout.written])

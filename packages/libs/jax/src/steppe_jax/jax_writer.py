@@ -1,4 +1,4 @@
-"""JaxRows: a row writer that copies JAX arrays into the caller's rows."""
+"""JaxWriter: a row writer that copies JAX arrays into the caller's rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from steppe.errors import SpecError
 if TYPE_CHECKING:
     from .env import JaxEnv
 
-__all__ = ["JaxRows"]
+__all__ = ["JaxWriter"]
 
 
-class JaxRows(RowWriter):
+class JaxWriter(RowWriter):
     """Row writer whose rows are the environments of one batch.
 
     Args:
@@ -45,7 +45,7 @@ class JaxRows(RowWriter):
 class BoundJax(BoundWriter):
     """The environment bound to the rows that it writes."""
 
-    def __init__(self, writer: JaxRows, rows: Rows) -> None:
+    def __init__(self, writer: JaxWriter, rows: Rows) -> None:
         self.env, self.n, self.rows = writer.env, writer.n, rows
         self._next = [rows.next[key] for key in writer.env.observation_entries]
         self._reward = rows.next["reward"]
