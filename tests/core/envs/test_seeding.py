@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from steppe.envs import EnvBase, next_seed
+from steppe.envs import EnvBase, next_seed, spread_seed
 from steppe.errors import NotSupported, SteppeError
 from steppe_testing import ArrayCountingEnv, CountingEnv, IncrementingEnv
 from tests.core.envs.counting import BOTH
@@ -17,6 +17,27 @@ def test_the_next_seed_is_numpys_first_eight_bytes():
 
     assert next_seed(12) == expected
     assert CountingEnv().set_seed(12) == expected
+
+
+def test_a_seed_spreads_along_the_chain():
+    second = next_seed(5)
+
+    assert spread_seed(5, 2) == ([5, second], next_seed(second))
+    assert spread_seed(5, 0) == ([], 5)
+    assert spread_seed(5, 2, static=True) == ([5, 5], 5)
+    assert spread_seed(None, 2) == ([None, None], None)
+
+
+def test_a_group_begins_after_the_last_seed_of_the_one_before():
+    assert spread_seed(5, 3, seed_group=lambda k, seed: seed + 10 * (k + 1)) == ([5, 15, 35], 65)
+
+
+def test_listed_seeds_are_moved_apart():
+    """Listed seeds that follow each other do not give two groups the same environments."""
+    seeds, after = spread_seed([5, next_seed(5)], 2)
+
+    assert seeds == [next_seed(5), next_seed(next_seed(5))]
+    assert after == next_seed(seeds[1])
 
 
 def test_a_static_seed_is_returned_itself():

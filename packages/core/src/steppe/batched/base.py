@@ -31,6 +31,7 @@ from steppe.envs import (
     next_seed,
     no_layout_reason,
     put_actions,
+    spread_seed,
     write_begun,
     written_by_policy,
 )
@@ -711,13 +712,10 @@ class BatchedEnv(EnvBase):
     @exclusive("set_seed")
     def _seed_chain(self, rows: list[int], seed: int | None, static_seed: bool) -> int | None:
         """Seed rows one after another, each with the next seed of the chain; return the seed after the last."""
-        seeds: dict[int, Any] = {}
-        for row in rows:
-            seeds[row] = seed
-            seed = seed if static_seed or seed is None else next_seed(seed)
         self.check_open("set_seed")
-        self._backend.call("seed", seeds)
-        return seed
+        seeds, following = spread_seed(seed, len(rows), static=static_seed)
+        self._backend.call("seed", dict(zip(rows, seeds, strict=True)))
+        return following
 
 
 def _states_of_rows(state_dict: dict[str, Any], n: int) -> list[dict[str, Any]]:

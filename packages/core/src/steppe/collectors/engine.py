@@ -16,7 +16,7 @@ from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.schedules import Lockstep
 from steppe.collectors.workers_backend import WorkersBackend
-from steppe.envs import EnvBase, ExplorationType, next_seed
+from steppe.envs import EnvBase, ExplorationType, spread_seed
 from steppe.errors import PolicyError
 from steppe.registry import find_class
 from steppe.workers import InUse, exclusive
@@ -372,8 +372,7 @@ class Collector(DataCollectorBase):
         n = max(self.num_workers, 1)
         seeds = arguments.one_for_each(type(self).__name__, "policy_seeds", seed, n, "numbers")
         if not isinstance(seed, Sequence):
-            for worker in range(1, n):
-                seeds[worker] = next_seed(seeds[worker - 1])
+            seeds, _ = spread_seed(seed, n)
         self.backend.seed_policies(seeds)
 
     @exclusive("call_policy")

@@ -19,7 +19,7 @@ from steppe.collectors.delivery import DELIVERY_SETTINGS
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.weights import SourcePolicy, values_for
 from steppe.collectors.worker_messages import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, tasks_of
-from steppe.envs import done_groups, next_seed
+from steppe.envs import done_groups, spread_seed
 from steppe.errors import ClosedError, PolicyError, SpecError, StateError, WorkerError, WorkerTimeout
 from steppe.specs import Composite
 from steppe.workers import (
@@ -452,14 +452,11 @@ class WorkersBackend(CollectorBackend):
         self.call_all("reset", **kwargs)
 
     def set_seed(self, seed: int | Sequence[int] | None, static_seed: bool) -> int | None:
-        following: int | None = None
-        for worker in range(self.num_workers):
-            # Numbers of a list that follow each other would give workers the same environments, shifted by one.
-            number = next_seed(seed[worker]) if isinstance(seed, Sequence) else seed
-            following = self.ask({worker: _call("set_seed", number, static_seed)})[worker]
-            if not (static_seed or isinstance(seed, Sequence)):
-                seed = following
-        return following
+        def seed_worker(worker: int, number: int | None) -> int | None:
+            following: int | None = self.ask({worker: _call("set_seed", number, static_seed)})[worker]
+            return following
+
+        return spread_seed(seed, self.num_workers, static=static_seed, seed_group=seed_worker)[1]
 
     def seed_policies(self, seeds: Sequence[int]) -> None:
         self.ask({worker: _call("seed_policy", seed) for worker, seed in enumerate(seeds)})

@@ -37,7 +37,7 @@ from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, p
 from steppe.envs.rollout.row_frames import RowFrames
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.rollout.td_frames import TensorDictFrames
-from steppe.envs.seeding import next_seed, system_seed
+from steppe.envs.seeding import next_seed, spread_seed, system_seed
 from steppe.envs.state import BaseState, Unset, Uses
 from steppe.specs import make_composite_from_td
 
@@ -100,6 +100,7 @@ __all__ = [
     "refuse_seed",
     "rows_ended",
     "set_exploration_type",
+    "spread_seed",
     "stack_frames",
     "step_mask",
     "step_mdp",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from steppe.errors import SteppeError
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["next_seed", "random_state_kept", "system_seed"]
+__all__ = ["next_seed", "random_state_kept", "spread_seed", "system_seed"]
 
 _MODULUS = 2**32 - 1
 
@@ -40,6 +40,35 @@ def next_seed(seed: int) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise SteppeError(f"A seed is a whole number >= 0, found {seed!r}.")
     return int.from_bytes(np.random.default_rng(int(seed)).bytes(8), "big") % _MODULUS
+
+
+def spread_seed(
+    seed: int | Sequence[int] | None,
+    n: int,
+    *,
+    static: bool = False,
+    seed_group: Callable[[int, int | None], int | None] | None = None,
+) -> tuple[list[int | None], int | None]:
+    """Give each of ``n`` environments, or groups of them, its seed.
+
+    Args:
+        seed: the first seed; None seeds from the operating system. A list has a number for each group.
+        n: the number of environments or groups.
+        static: all have the same seed.
+        seed_group: seeds group ``k`` and returns the seed after its last environment; None for single environments.
+
+    Returns:
+        The seeds, and the seed after the last environment.
+    """
+    seeds: list[int | None] = []
+    following = None if isinstance(seed, Sequence) else seed
+    for k in range(n):
+        # Numbers of a list that follow each other would give groups the same environments, shifted by one.
+        first = next_seed(seed[k]) if isinstance(seed, Sequence) else following
+        seeds.append(first)
+        after = seed_group(k, first) if seed_group is not None else None if first is None else next_seed(first)
+        following = first if static else after
+    return seeds, following
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from steppe.envs import next_seed
+from steppe.envs import spread_seed
 
 __all__ = ["RowGenerators"]
 
@@ -31,7 +31,6 @@ class RowGenerators:
         """Return the generators of the first ``rows`` rows; None for each row without a seed."""
         if self._seed is None:
             return [None] * rows
-        while len(self._generators) < rows:
-            self._generators.append(torch.Generator().manual_seed(self._seed))
-            self._seed = next_seed(self._seed)
+        seeds, self._seed = spread_seed(self._seed, rows - len(self._generators))
+        self._generators += [torch.Generator().manual_seed(seed) for seed in seeds if seed is not None]
         return list(self._generators[:rows])
