@@ -1,0 +1,134 @@
+"""Compare rollouts of environments with handwritten loops over their libraries.
+
+    python benchmarks/bench_libraries.py [NAME ...] [--rounds 15] [--steps 400]
+
+The loop of a library takes random actions, reads what a rollout stores, and resets ended episodes. The rollout takes
+given actions. Contestants take turns in short slices; figures are medians in microseconds per step, and the ratio is
+that of the same turn. Libraries that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from common import Contest, show
+
+from steppe import make_env
+
+warnings.filterwarnings("ignore")
+
+RAW, OURS = "loop over the library", "rollout"
+
+
+@dataclass
+class Case:
+    """An environment, and a loop over its library.
+
+    Attributes:
+        module: module of the library.
+        id: id of the environment.
+        loop: a generator that steps the library once for each value.
+        kwargs: arguments of ``make_env``.
+    """
+
+    module: str
+    id: str
+    loop: Callable[[], Iterator[None]]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+def openspiel(name: str) -> Callable[[], Iterator[None]]:
+    """Play legal actions, and read the tensors, legal actions and returns of both players."""
+
+    def loop() -> Iterator[None]:
+        import pyspiel
+
+        game = pyspiel.load_game(name)
+        kinds = [
+            kind
+            for kind in ("observation_tensor", "information_state_tensor")
+            if getattr(game.get_type(), f"provides_{kind}")
+        ]
+        while True:
+            state = game.new_initial_state()
+            while not state.is_terminal():
+                if state.is_chance_node():
+                    actions, probabilities = zip(*state.chance_outcomes(), strict=True)
+                    state.apply_action(random.choices(actions, probabilities)[0])
+                    continue
+                if state.is_simultaneous_node():
+                    state.apply_actions([random.choice(state.legal_actions(player)) for player in (0, 1)])
+                else:
+                    state.apply_action(random.choice(state.legal_actions()))
+                if not state.is_chance_node():
+                    for player in (0, 1):
+                        _ = [np.asarray(getattr(state, kind)(player), np.float32) for kind in kinds]
+                    _ = state.returns(), state.current_player()
+                    yield
+
+    return loop
+
+
+CASES = {
+    f"openspiel, {name}": Case("pyspiel", f"openspiel:{name}", openspiel(name))
+    for name in ("tic_tac_toe", "leduc_poker", "goofspiel", "chess")
+}
+
+
+def raw_slice(loop: Iterator[None], steps: int) -> Callable[[], float]:
+    def run() -> float:
+        start = time.perf_counter()
+        for _ in range(steps):
+            next(loop)
+        return 1e6 * (time.perf_counter() - start) / steps
+
+    return run
+
+
+def our_slice(case: Case, steps: int) -> Callable[[], float]:
+    env = make_env(case.id, **case.kwargs)
+    env.set_seed(0)
+    first = env.rollout(steps, break_when_any_done=False)
+    actions = list(first.select(*env.action_keys).unbind(-1))
+
+    def run() -> float:
+        env.set_seed(0)  # the same course, in which these actions are allowed
+        start = time.perf_counter()
+        env.rollout(steps, actions=actions, break_when_any_done=False)
+        return 1e6 * (time.perf_counter() - start) / steps
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="beginnings of names; all by default")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=400)
+    args = parser.parse_args()
+    rows = []
+    for name, case in CASES.items():
+        if (args.names and not name.startswith(tuple(args.names))) or find_spec(case.module) is None:
+            continue
+        contest = Contest(name, "us per step")
+        contest.add(RAW, raw_slice(case.loop(), args.steps))
+        contest.add(OURS, our_slice(case, args.steps))
+        medians = contest.run(args.rounds)
+        pairs = zip(contest.figures[OURS], contest.figures[RAW], strict=True)
+        ratio = statistics.median(ours / raw for ours, raw in pairs)
+        over = medians[OURS] - medians[RAW]
+        rows.append([name, f"{medians[RAW]:.1f}", f"{medians[OURS]:.1f}", f"{over:+.1f}", f"{ratio:.2f}"])
+    show("microseconds per step", ["", RAW, OURS, "over", "ratio"], rows)
+
+
+if __name__ == "__main__":
+    main()
