@@ -4,8 +4,8 @@ Collectors, agents and actors of other installed packages are found here by thei
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
 is missing, access raises :class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 
-``Delivery``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations`` and the functions in lower case are for packages
-that extend collectors, as steppe-agents does.
+``Delivery``, ``WorkerGroup``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations``, the constants and the functions
+in lower case are for packages that extend collectors, as steppe-agents does.
 """
 
 from __future__ import annotations
@@ -27,27 +27,38 @@ from steppe.collectors.presets import (
     aSyncDataCollector,
 )
 from steppe.collectors.request_form import RequestEngine
+from steppe.collectors.schedules import Continuous, Lockstep
 from steppe.collectors.serving import WorkerLink
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.collectors.trajectories import scatter, split_trajectories
+from steppe.collectors.weights import NewWeights, values_for, write_into
+from steppe.collectors.worker_group import WorkerGroup
+from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import rows_ended as row_ends
 
 __all__ = [
+    "HAS_WEIGHTS",
     "OWN_ENV",
+    "PER_WORKER",
+    "STOP",
     "STORED",
     "AgentDeclarations",
     "Collector",
     "CollectorBackend",
+    "Continuous",
     "DataCollectorBase",
     "Delivery",
     "Draw",
     "LocalBackend",
+    "Lockstep",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
+    "NewWeights",
     "RequestEngine",
     "SoleUse",
     "SyncDataCollector",
+    "WorkerGroup",
     "WorkerLink",
     "WorkersBackend",
     "aSyncDataCollector",
@@ -55,6 +66,8 @@ __all__ = [
     "row_ends",
     "scatter",
     "split_trajectories",
+    "values_for",
+    "write_into",
 ]
 
 

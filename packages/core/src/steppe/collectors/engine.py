@@ -195,7 +195,7 @@ class Collector(DataCollectorBase):
         defaults = Collector.__init__.__kwdefaults__ or {}
         arguments.check_others(name, others, defaults)
         makers = arguments.makers_of(name, create_env_fn, num_workers, always=self.schedule is not None)
-        joins_batches = self.schedule is Lockstep
+        joins_batches = self.schedule is not None and issubclass(self.schedule, Lockstep)
         arguments.check(name, settings, defaults, has_workers=makers is not None, joins_batches=joins_batches)
         self.cat_results = "stack" if cat_results is None else cat_results
         settings["device"] = device = devices if device is None else device

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import MutableSequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from tensordict import TensorDictBase
@@ -24,6 +25,35 @@ __all__ = ["WorkerLink", "serve"]
 
 #: How errors name the calls of a worker.
 _DOING = {"prepare": "the first step", "batch": "a batch"}
+
+
+class WorkerEnd(Protocol):
+    """A worker's end of the connection to the caller: :class:`steppe.workers.Worker` in a process of this machine.
+
+    Attributes:
+        index: the number of the worker.
+    """
+
+    index: int
+
+    def say(self, value: Any) -> None:
+        """Send the caller a message."""
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; returns True at once if the caller sends something or ends."""
+
+    def new_modules(self) -> list[str]:
+        """Return the plugin modules that this worker has imported."""
+
+
+class WeightsOfWorker(Protocol):
+    """The published weights as a worker sees them; see the methods of :class:`SharedWeights`."""
+
+    def read_into(self, policy: Any, known: int) -> int:
+        """Copy the newest weights and attributes into a policy, and return their version."""
+
+    def fill(self, weights: Any) -> None:
+        """Set the first weights, which ``policy_factory`` has made in the first worker."""
 
 
 def serve(worker: Worker, task: dict[str, Any]) -> None:
@@ -51,7 +81,7 @@ class WorkerLink(Service):
         n_workers: how many workers there are.
     """
 
-    def __init__(self, worker: Worker, task: dict[str, Any]) -> None:
+    def __init__(self, worker: WorkerEnd, task: dict[str, Any]) -> None:
         self.worker, self.task = worker, task
         settings = {**task, "interruptor": self if task["interruptor"] else None}
         self.collector = Collector(return_same_td=True, **settings)
@@ -59,7 +89,7 @@ class WorkerLink(Service):
         assert isinstance(backend, LocalBackend)
         self.backend = backend
         self.n_workers = 1
-        self.weights: SharedWeights | None = None
+        self.weights: WeightsOfWorker | None = None
         #: The row of this worker in each block of the shared memory for batches; empty before there is any.
         self._rows: list[dict[Key, torch.Tensor]] = []
         self._block = 0
@@ -81,16 +111,26 @@ class WorkerLink(Service):
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Take over the memory of the weights and the flags."""
-        self.n_workers, fields = message
-        self.backend.number_trajectories(worker.index, self.n_workers)
-        self.flags = control.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
-        self.weights = SharedWeights(fields, fds[0])
+        n_workers, fields = message
+        flags = control.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
+        self.connect(n_workers, SharedWeights(fields, fds[0]), flags)
+
+    def connect(self, n_workers: int, weights: WeightsOfWorker, flags: MutableSequence[int] | memoryview[int]) -> None:
+        """Begin to read the weights that the caller publishes, and to number trajectories as one worker of several.
+
+        Args:
+            n_workers: how many workers there are.
+            weights: the weights.
+            flags: the flags of this worker: STOP, which the caller sets, and HAS_WEIGHTS.
+        """
+        self.n_workers, self.weights, self.flags = n_workers, weights, flags
+        self.backend.number_trajectories(self.worker.index, n_workers)
         if self.task["policy"] is not None:
             # A net that the policy reads from a global variable was made again in this process, with other weights.
-            self.weights.read_into(self.collector.policy, -1)
-        elif worker.index == 0:
+            weights.read_into(self.collector.policy, -1)
+        elif self.worker.index == 0:
             # Later updates may name some weights only: the others stay as ``policy_factory`` made them.
-            self.weights.fill(self.collector.policy)
+            weights.fill(self.collector.policy)
 
     def take(self, message: Any, fds: list[int]) -> None:
         """Map the shared memory for batches, or for the data of requests."""

@@ -16,19 +16,17 @@ from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.batch_memory import BatchMemory
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import DELIVERY_SETTINGS
-from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.weights import SourcePolicy, values_for
-from steppe.collectors.worker_messages import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, tasks_of
+from steppe.collectors.worker_group import ProcessGroup, WorkerGroup
+from steppe.collectors.worker_messages import ENTRY, Report, tasks_of
 from steppe.envs import done_groups, spread_seed
 from steppe.errors import ClosedError, PolicyError, SpecError, StateError, WorkerError, WorkerTimeout
 from steppe.specs import Composite
 from steppe.workers import (
     AFTER_AN_ERROR,
     SHUTDOWN_TIMEOUT_AFTER_FAILURE,
-    Pool,
     exclusive,
     interrupted,
-    other_process,
     pickled,
     uninterrupted,
 )
@@ -66,9 +64,9 @@ class WorkersBackend(CollectorBackend):
         settings: the arguments of the collector.
 
     Attributes:
-        pool: the processes.
+        pool: the workers.
         reports: the first message of each worker.
-        weights: the weights in shared memory, which the workers read.
+        weights: the weights that the workers read.
         slot_len, num_slots: the arguments of the collector for the shared memory of requests.
         frames_of_all: whether a number ``frames_per_batch=`` is that of all workers together, not that of each.
 
@@ -105,23 +103,23 @@ class WorkersBackend(CollectorBackend):
         self._calls: dict[int, Receive] = {}
         #: The batches that were not taken yet, None for those in memory, and their steps.
         self._ready: dict[int, tuple[TensorDictBase | None, int]] = {}
-        self._flags = memoryview(bytearray(8 * PER_WORKER * n)).cast("q")  # shared with the workers once they are ready
-        self.pool = Pool(n, ENTRY, method=settings["start_method"], preload=_PRELOAD, label="collector")
+        self.pool = self.new_group(n, settings)
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
             self.pool.begin(tasks, num_threads=settings["num_sub_threads"])
             self.reports = self._reported(settings["start_timeout"])
             self.pool.preload(self.reports[0].modules)
-            fields = self.reports[0].fields
-            self.weights = SharedWeights(fields if source is None else source.shared_fields(fields))
-            if source is not None and self.weights.fields:
-                self.weights.fill(source.weights(self.weights.fields, {}))
-            control = self.pool.share(8 * PER_WORKER * n, (n, self.weights.fields), [self.weights.fd])
-            self._flags = control.extra.cast("q")
+            fields = self.reports[0].fields if source is None else source.shared_fields(self.reports[0].fields)
+            self.pool.connect(fields, None if source is None or not fields else source.weights(fields, {}))
+            self.weights = self.pool.weights
             self._read_reports(name, settings)
         except BaseException:
             self.abandon()
             raise
+
+    def new_group(self, n: int, settings: Mapping[str, Any]) -> WorkerGroup:
+        """Return a group for ``n`` workers, which are not started yet; other engines override this method."""
+        return ProcessGroup(n, ENTRY, method=settings["start_method"], preload=_PRELOAD, label="collector")
 
     def _reported(self, timeout: float | None) -> list[Report]:
         """Wait for the first message of each worker."""
@@ -166,8 +164,7 @@ class WorkersBackend(CollectorBackend):
     def check_open(self) -> None:
         if self._stopped is not None:
             raise ClosedError(f"This {self._name} was {self._stopped}: make a new one.")
-        if not self.pool.is_ours:
-            raise other_process(self._name, self.pool.owner)
+        self.pool.check_owner(self._name)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -227,9 +224,7 @@ class WorkersBackend(CollectorBackend):
             is_fixed = specs[0] is not None and all(spec == specs[0] for spec in specs)
             self._delivers = is_fixed and self._let_workers_deliver(specs[0])
             if is_fixed and not self._delivers:
-                self._memory = BatchMemory(specs[0], self.num_workers, one_block=self._collector.return_same_td)
-                storage = self._memory.storage
-                self.hand(("batches", storage.spec, storage.rows), [storage.fd])
+                self._memory = self.pool.batch_memory(specs[0], one_block=self._collector.return_same_td)
             self._prepared = True
         except Exception as error:
             self.stop_after(error)
@@ -258,7 +253,7 @@ class WorkersBackend(CollectorBackend):
 
     def _start(self, worker: int, message: Any, receive: Receive) -> None:
         with uninterrupted():
-            self._flags[worker * PER_WORKER + STOP] = self._flags[worker * PER_WORKER + HAS_WEIGHTS] = 0
+            self.pool.begin_call(worker)
             self.pool.call(worker, message)
             self._calls[worker] = receive
 
@@ -324,7 +319,7 @@ class WorkersBackend(CollectorBackend):
     def interrupt(self) -> None:
         """End the calls of workers at their next step; each still sends its last message."""
         for worker in self._calls:
-            self._flags[worker * PER_WORKER + STOP] = 1
+            self.pool.interrupt(worker)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -488,7 +483,7 @@ class WorkersBackend(CollectorBackend):
         for worker in self.requested:
             # A request runs with the weights that were set when the caller started it, so wait until its worker has
             # read them. Another thread may be receiving the messages of the workers: none is received here.
-            while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.has_message(worker):
+            while not self.pool.has_read_weights(worker) and not self.pool.has_message(worker):
                 time.sleep(_LOOK)
         self.weights.write(weights, attributes)
 
@@ -532,9 +527,6 @@ class WorkersBackend(CollectorBackend):
         self._calls.clear()
         self._ready.clear()
         self._finalizer.detach()
-        if self.pool.is_ours:
-            for worker in range(self.num_workers):
-                self._flags[worker * PER_WORKER + STOP] = 1
         self.pool.stop(timeout)
 
 
