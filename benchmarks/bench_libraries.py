@@ -78,9 +78,34 @@ def openspiel(name: str) -> Callable[[], Iterator[None]]:
     return loop
 
 
+def meltingpot(name: str) -> Callable[[], Iterator[None]]:
+    """Take random actions, and copy the observations of all players and the image of the world."""
+
+    def loop() -> Iterator[None]:
+        from meltingpot import substrate
+
+        config = substrate.get_config(name)
+        env = substrate.build_from_config(config, roles=config.default_player_roles)
+        n = env.action_spec()[0].num_values
+        while True:
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step([random.randrange(n) for _ in config.default_player_roles])
+                for each in timestep.observation:
+                    _ = [np.array(value) for key, value in each.items() if not key.startswith("WORLD.")]
+                _ = np.array(timestep.observation[0]["WORLD.RGB"])
+                yield
+
+    return loop
+
+
 CASES = {
     f"openspiel, {name}": Case("pyspiel", f"openspiel:{name}", openspiel(name))
     for name in ("tic_tac_toe", "leduc_poker", "goofspiel", "chess")
+}
+CASES |= {
+    f"meltingpot, {name}": Case("meltingpot", f"meltingpot:{name}", meltingpot(name))
+    for name in ("prisoners_dilemma_in_the_matrix__repeated", "commons_harvest__open")
 }
 
 

@@ -25,7 +25,13 @@ DOCUMENTS = [
 
 
 #: Folders of packages that are tested apart, and the modules that their documents need.
-_APART = {"torchrl": "torchrl", "jax": "jax", "brax": "brax", "jumanji": "jumanji"}
+_APART = {
+    "torchrl": "torchrl",
+    "jax": "jax",
+    "brax": "brax",
+    "jumanji": "jumanji",
+    "meltingpot": "meltingpot",
+}
 
 
 def programs(document: Path) -> list[str]:

@@ -93,7 +93,7 @@ class OpenMLEnv(EnvBase):
 
     def _draw(self, count: int) -> torch.Tensor:
         """Return the numbers of the next rows ``[count]``, without replacement."""
-        order = self._order
+        order: torch.Tensor | None = self._order
         if order is None or len(order) < count:
             order = torch.from_numpy(self._generator.permutation(len(self.labels)))
         self.__dict__["_order"] = order[count:]
