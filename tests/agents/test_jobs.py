@@ -172,7 +172,7 @@ def test_a_job_that_is_cancelled_leaves_the_collector_usable(workers: int) -> No
 
 def test_episodes_are_not_asked_for_in_the_middle_of_others() -> None:
     with Collector(lambda: counters(2), echo) as collector:
-        collector.reset_lanes(env_info=told([5, 5]))
+        collector.reset(env_info=told([5, 5]))
         collector.execute(n_steps=2)
         collector.get()
         with pytest.raises(StateError, match=r"finish\(\) to run .* drop\(\) to discard"):
@@ -187,7 +187,7 @@ def test_episodes_are_not_asked_for_in_the_middle_of_others() -> None:
 def test_what_runs_can_be_run_to_its_end(workers: int, auto_reset: bool) -> None:
     with make(workers, lambda: counters(2 if workers else 4), echo, auto_reset=auto_reset) as collector:
         assert collector.finish() is None
-        collector.reset_lanes(env_info=told([5, 3, 9, 4]))
+        collector.reset(env_info=told([5, 3, 9, 4]))
         collector.execute(n_steps=2)
         collector.get()
         rest = collector.finish().result()
@@ -202,7 +202,7 @@ def test_what_runs_can_be_run_to_its_end(workers: int, auto_reset: bool) -> None
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_slice_that_is_cancelled_forgets_its_lanes(workers: int) -> None:
     with make(workers, lambda: counters(2), echo) as collector:
-        collector.reset_lanes(env_info=told([1_000_000_000] * collector.n_lanes))
+        collector.reset(env_info=told([1_000_000_000] * collector.n_lanes))
         collector.execute(n_steps=1_000_000_000).cancel()
         assert collector.n_live == 0
         collector.execute(env_info=told([2, 3]))
@@ -219,7 +219,7 @@ def test_max_steps_truncates_a_row() -> None:
         assert last["terminated"].flatten().tolist() == [False, True]
         assert last["done"].all()
     with Collector(lambda: counters(2), echo) as collector:
-        collector.reset_lanes(env_info=told([1000, 1000]))
+        collector.reset(env_info=told([1000, 1000]))
         collector.execute(n_steps=10)
         found = collector.get()
         assert not found.last()["next", "done"].any()
@@ -353,7 +353,7 @@ def test_an_error_in_this_process_leaves_the_collector_usable() -> None:
 
 def test_a_seed_in_the_middle_of_episodes_begins_others() -> None:
     with make(2, lambda: counters(2), echo) as collector:
-        collector.reset_lanes(env_info=told([9] * 4))
+        collector.reset(env_info=told([9] * 4))
         collector.execute(n_steps=4)
         collector.get()
         collector.set_seed(3)

@@ -237,7 +237,7 @@ def test_episodes_of_many_agents_in_many_environments(workers: int, lanes: int, 
 def test_slices_go_on_where_the_last_one_stopped(workers: int, lanes: int, n_steps: int, native: bool) -> None:
     env, rows = walks(lanes, native), lanes * max(workers, 1)
     with make(workers, env, UniformAgent(2), seed=1) as collector:
-        collector.reset_lanes(agent_info=ids("agent_id", rows), env_info=ids("env_id", rows))
+        collector.reset(agent_info=ids("agent_id", rows), env_info=ids("env_id", rows))
         last: dict[int, torch.Tensor] = {}
         steps_of, dones, expected = dict.fromkeys(range(rows), 0), dict.fromkeys(range(rows), 0), list(range(rows))
         while collector.execute(n_steps=n_steps) is not None:
@@ -285,7 +285,7 @@ def test_the_agent_does_what_it_is_told_row_by_row() -> None:
 
 def test_agent_info_may_change_in_the_middle_of_an_episode() -> None:
     with Collector(lambda: counters(4), UniformAgent()) as collector:
-        collector.reset_lanes(agent_info=ids("agent_id", 4), env_info=told([3, 9, 20, 30]))
+        collector.reset(agent_info=ids("agent_id", 4), env_info=told([3, 9, 20, 30]))
         seen = []
         for number in range(5):
             collector.execute(n_steps=4, agent_info={"agent_id": torch.full((4,), number)})
@@ -302,7 +302,7 @@ def test_an_automatic_reset_repeats_the_info_of_its_lane(workers: int) -> None:
     """An automatic reset uses the env_info and agent_info of its lane."""
     lanes = 4 if not workers else 2
     with make(workers, lambda: counters(lanes), UniformAgent(), auto_reset=True) as collector:
-        collector.reset_lanes(agent_info=ids("agent_id", 4), env_info=told([1, 2, 3, 4]))
+        collector.reset(agent_info=ids("agent_id", 4), env_info=told([1, 2, 3, 4]))
         for _ in range(3):
             collector.execute(n_steps=6)
             found = collector.get()

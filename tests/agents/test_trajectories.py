@@ -71,7 +71,7 @@ def test_a_record_becomes_frames(record: Trajectories) -> None:
 @pytest.mark.parametrize("store", ["first", "all", "none"])
 def test_rows_that_went_over_several_episodes_are_split(store: str) -> None:
     with Collector(lambda: counters(2), UniformAgent(), auto_reset=True, store_agent_state=store) as collector:
-        collector.reset_lanes(agent_info=ids("agent_id", 2), env_info=told([3, 4]))
+        collector.reset(agent_info=ids("agent_id", 2), env_info=told([3, 4]))
         collector.execute(n_steps=2)
         collector.get()
         collector.execute(n_steps=6)
@@ -80,7 +80,7 @@ def test_rows_that_went_over_several_episodes_are_split(store: str) -> None:
     pieces = found.split(agent)
     assert pieces.row.tolist() == [0, 0, 0, 1, 1]
     assert pieces.length.tolist() == [1, 3, 2, 2, 4]
-    assert pieces.alive.tolist() == [False, False, True, False, True]
+    assert pieces.alive.tolist() == [False, False, True, False, False], "the last piece of row 1 ends with the slice"
     assert pieces.steps["is_init"][:, 0].flatten().tolist() == [False, True, True, False, True]
     assert pieces.steps["is_init"][:, 1:].sum() == 0
     assert pieces.env_info["env_id"].tolist() == [0, 0, 0, 1, 1]
@@ -150,7 +150,7 @@ def test_recorded_states_are_those_that_the_agent_acted_on(workers: int, auto_re
     lanes = 8 // max(workers, 1)
     with make(workers, lambda: counters(lanes), agent, auto_reset=auto_reset) as collector:
         if auto_reset:
-            collector.reset_lanes(agent_info=ids("agent_id", 8), env_info=told(lengths))
+            collector.reset(agent_info=ids("agent_id", 8), env_info=told(lengths))
             collector.execute(n_steps=4).result()
             found = collector.execute(n_steps=10).result()
         else:

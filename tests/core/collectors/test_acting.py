@@ -113,7 +113,7 @@ def test_requests_call_it_once_for_each_step(workers: int, rows: int) -> None:
     with Collector(one_or_two(rows), Watching(), num_workers=workers) as collector:
         first = collector.execute(n_episodes=1).result()
         second = collector.execute(n_episodes=(rows or 1) * max(workers, 1)).result()
-        collector.reset_lanes()
+        collector.reset()
         third = collector.execute(n_steps=3).result()
     assert first.steps["calls"].tolist() == [[1, 2, 3, 4, 5, 6, 7]]
     after = [7 if worker == max(workers, 1) - 1 else 0 for worker in range(max(workers, 1)) for _ in range(rows or 1)]

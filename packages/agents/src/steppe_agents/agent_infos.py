@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -34,9 +34,10 @@ def agent_infos(declarations: AgentDeclarations, infos: Infos | None, label: str
     """
     if infos is None:
         return default_infos(declarations, label)
-    rows = as_infos(infos)
-    if declarations.info_spec is not None:
-        check_infos("agent_info", rows, declarations.info_spec, f"the agent_info_spec of {declarations.policy_name}")
+    spec = declarations.info_spec
+    rows = as_infos(infos, spec)
+    if spec is not None:
+        check_infos("agent_info", rows, spec, f"the agent_info_spec of {declarations.policy_name}")
     return rows
 
 
@@ -63,15 +64,18 @@ def default_infos(declarations: AgentDeclarations, label: str) -> TensorDict | N
     if isinstance(default, TensorDictBase) or spec is None:
         return as_infos(default)
     values = _tensors(default)
-    if all(key in spec and value.shape == spec[key].shape for key, value in values.items()):
-        return TensorDict(values)
-    return as_infos(values)
+    if all((leaf := spec.get(key, None)) is not None and value.shape == leaf.shape for key, value in values.items()):
+        return as_infos(default, spec)
+    return as_infos(default)
 
 
-def as_infos(infos: Infos) -> TensorDict:
-    """Convert infos to a TensorDict ``[rows]``.
+def as_infos(infos: Infos, spec: Composite | None = None) -> TensorDict:
+    """Convert infos to a TensorDict ``[*rows]``.
 
-    The first dimension of a dict's values counts the rows.
+    Args:
+        infos: a TensorDict, which is copied; or a dict of values, which may contain further dicts.
+        spec: the spec of one row, if it is known. The dimensions of a value in front of those of its spec are rows, so
+            a dict may hold a table ``[A, 1]``. Without a spec, the first dimension counts the rows.
 
     Raises:
         SpecError: the values of a dict have different numbers of rows.
@@ -79,16 +83,40 @@ def as_infos(infos: Infos) -> TensorDict:
     if isinstance(infos, TensorDictBase):
         return infos.to_tensordict() if infos.device is None else infos.to(CPU)
     values = _tensors(infos)
-    shapes = {key: value.shape[:1] for key, value in values.items()}
-    rows = min(shapes.values(), key=len, default=torch.Size([]))
-    for key, shape in shapes.items():
-        if rows and shape != rows:
-            raise SpecError(f"The infos have {rows[0]} rows in one entry and {shape[0]} in {key!r}.")
-    return TensorDict(values, batch_size=rows)
+    rows: torch.Size | None = None
+    for key, value in values.items():
+        leaf = None if spec is None else spec.get(key, None)
+        own = value.shape[:1] if leaf is None else value.shape[: max(value.ndim - len(leaf.shape), 0)]
+        if rows is not None and own != rows:
+            raise SpecError(f"The infos have {_in_words(rows)} in one entry and {_in_words(own)} in {_name(key)!r}.")
+        rows = own
+    made = TensorDict(batch_size=rows or [])
+    for key, value in values.items():
+        made.set(key, value)
+    return made
 
 
-def _tensors(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
-    return {key: torch.as_tensor(value, device=CPU) for key, value in dict(values).items()}
+def _tensors(values: Mapping[Any, object], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], torch.Tensor]:
+    """Return the values of a dict, and of the dicts in it, as tensors by path."""
+    tensors: dict[tuple[str, ...], torch.Tensor] = {}
+    for key, value in values.items():
+        path = (*prefix, *((key,) if isinstance(key, str) else key))
+        if isinstance(value, (Mapping, TensorDictBase)):
+            tensors.update(_tensors(value, path))
+            continue
+        try:
+            tensors[path] = torch.as_tensor(value, device=CPU)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SpecError(f"The info {_name(path)!r} must be numbers, found {value!r}: {error}") from None
+    return tensors
+
+
+def _in_words(rows: torch.Size) -> str:
+    return f"{rows[0]} rows" if len(rows) == 1 else f"rows of shape {tuple(rows)}"
+
+
+def _name(path: tuple[str, ...]) -> str | tuple[str, ...]:
+    return path if len(path) > 1 else path[0]
 
 
 def check_infos(name: str, infos: TensorDictBase, spec: Composite, spec_name: str) -> None:

@@ -177,7 +177,7 @@ class Batcher(_OverWorkers):
         Args:
             agent_info, env_info: infos with a row for each environment.
         """
-        self._collector.reset_lanes(agent_info=agent_info, env_info=env_info)
+        self._collector.reset(agent_info=agent_info, env_info=env_info)
 
     def execute(self, agent_info: Infos | None = None) -> Job | None:
         """Request the next steps, and return at once.

@@ -13,6 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
 from steppe.collectors import scatter
+from steppe.errors import SpecError
 from steppe.specs import CPU
 
 __all__ = ["FrameStore", "RunningRow"]
@@ -63,7 +64,7 @@ class FrameStore:
     def write(self, frame: TensorDictBase, rows: list[RunningRow]) -> None:
         """Store a step of some rows ``[k]``."""
         step = len(self._frames)
-        self._frames.append(frame)
+        self._frames.append(frame.clone())  # a policy may return views of its weights, which change later
         for at, row in enumerate(rows):
             row.frames.append((step, at))
 
@@ -81,7 +82,11 @@ class FrameStore:
             Data ``[rows, longest]``, padded with zeros.
         """
         starts = _tensor([0] + [len(frame) for frame in self._frames]).cumsum(0).tolist()
-        flat = cat_tds(self._frames) if len(self._frames) > 1 else self._frames[0]
+        try:
+            flat = cat_tds(self._frames) if len(self._frames) > 1 else self._frames[0]
+        except RuntimeError:
+            _check_shapes(self._frames)
+            raise
         longest = max(row.length for row in rows)
         index: list[int] = []
         positions: list[int] = []
@@ -101,6 +106,17 @@ class FrameStore:
             row.frames = [(0, len(index) + at) for at in range(len(places))]
             index += places
         self._frames = [flat[_tensor(index)]] if index else []
+
+
+def _check_shapes(frames: Sequence[TensorDictBase]) -> None:
+    """Raise a SpecError that names the entry whose shape changes from one step to another."""
+    first = {key: tuple(value.shape[1:]) for key, value in frames[0].items(True, True)}
+    for frame in frames:
+        for key, shape in first.items():
+            value = frame.get(key, None)
+            if value is None or tuple(value.shape[1:]) != shape:
+                now = "is missing" if value is None else f"has shape {tuple(value.shape[1:])}"
+                raise SpecError(f"The entry {key!r} {now} in a step, and had shape {shape} in the first one.")
 
 
 def _tensor(values: list[int]) -> torch.Tensor:

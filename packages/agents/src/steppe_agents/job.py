@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from steppe_agents.requests import Requests
 
 __all__ = ["Job"]
+
+
+#: Seconds that ``cancel`` waits for the current step of workers.
+_CANCEL_WAIT = 1.0
 
 
 class Job:
@@ -32,19 +36,21 @@ class Job:
         self._fetched = 0
         self._parts: list[Trajectories] = []
         self._over = self._cancelled = False
+        self._error: BaseException | None = None
 
     @exclusive("a job")
     def _advance(self, timeout: float | None) -> bool:
         """Work on the request, or wait for workers; return whether all rows have ended."""
         if self._over:
             return True
+        self._requests.check_open()
         try:
             over = self._requests.runner.advance(timeout)
         except BaseException as error:
             # The running rows are lost, and the caller may start another request. After Ctrl-C the job continues if
             # workers run the rows, because this process only waited for them.
             if isinstance(error, Exception) or not self._requests.runner.waits:
-                self._over = True
+                self._over, self._error = True, error
                 self._requests.failed()
             raise
         with uninterrupted():
@@ -93,9 +99,9 @@ class Job:
                 raise TimeoutError(f"{self.progress()[0]} of {self.total} rows had ended after {timeout} s.")
         rows: Any = None
         try:
-            rows = self.partial()
+            rows = None if self._error is not None else self.partial()
             if rows is None:
-                raise StateError("All rows of this job were taken: result() and partial() return each row once.")
+                self._raise_nothing_left()
             whole = len(rows) == self.total and len(self.shape) != 1
             return rows.reshape(self.shape) if whole else rows  # type: ignore[no-any-return]
         except BaseException:
@@ -103,13 +109,22 @@ class Job:
                 self._parts, self._fetched = [rows], self._fetched - len(rows)
             raise
 
+    def _raise_nothing_left(self) -> NoReturn:
+        if self._error is not None:
+            self._requests.check_open()  # after the error of a worker, this raises it again
+            raise StateError(
+                f"This job ended with an error: {self._error!r}. partial() returns the rows that had ended."
+            ) from self._error
+        raise StateError("All rows of this job were taken: get(), result() and partial() return each row once.")
+
     @exclusive("a job")
     def partial(self) -> Trajectories | None:
         """Return the rows that have ended since the last call, or None.
 
-        ``row`` has their indices in the request.
+        ``row`` has their indices in the request. Rows that this process knows of are returned at once; otherwise the
+        job is run for a moment, or the reports of workers are received.
         """
-        if not self._cancelled:
+        if not self._cancelled and not self._parts:
             self._advance(0)
         if not self._parts:
             return None
@@ -120,9 +135,14 @@ class Job:
         return rows  # type: ignore[no-any-return]
 
     def cancel(self) -> None:
-        """Stop at the next step. ``partial`` still returns the rows that have ended."""
+        """Stop at the next step. ``partial`` still returns the rows that have ended.
+
+        This waits for the current step of workers, but not longer than a second. If a worker is then still in its step,
+        the next request waits for it.
+        """
         if self._over:
             return
         self._requests.runner.cancel()
-        self._advance(None)
+        if not self._advance(_CANCEL_WAIT):
+            self._requests.ends_later()
         self._over = self._cancelled = True

@@ -50,7 +50,11 @@ class Lanes:
         live: lanes that can continue in the next slice.
         store: stores the steps.
         first_lane: the number of the first lane of this process, counted over all workers.
+        worker, n_workers: the index of this worker, and the number of workers. Worker w of n numbers its episodes
+            w, w + n, w + 2 n, so that no two workers use the same number.
     """
+
+    worker, n_workers = 0, 1
 
     def __init__(
         self,
@@ -91,6 +95,8 @@ class Lanes:
         self._env_info_of: TensorDict | None = None
         self._checked = False
         self._first_step: _Step | None = None
+        #: Whether the batch has refused to step, or to reset, some of its rows.
+        self._steps_whole = self._resets_whole = False
         self._segment: Segment
         self._lanes: list[int]
         self._rows: list[RunningRow]
@@ -111,14 +117,15 @@ class Lanes:
         self._enter(list(range(self.n)))
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        """Begin an episode in each lane, for slices."""
+        """Let the next slice begin an episode in each lane."""
         self.drop()
-        lanes = list(range(self.n))
         self._info_of, self._env_info_of = agent_info, env_info
-        self._root = self._fresh(lanes, lanes, agent_info, env_info)
-        self.live = lanes
-        for lane in lanes:
-            self._number(lane)
+        self.live = list(range(self.n))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the lanes have begun the episodes that a slice continues."""
+        return self._root is not None
 
     def begin_anew(self) -> None:
         """Begin an episode in each lane, with the infos of the last ``reset``."""
@@ -132,9 +139,11 @@ class Lanes:
             self._info_of = segment.agent_info
         self.total = len(self.live)
         self._lanes = list(self.live)
-        root = self._root
-        assert root is not None
-        root = root.copy()
+        if self._root is None:
+            self._root = self._fresh(self.live, self.live, self._info_of, self._env_info_of)
+            for lane in self.live:
+                self._number(lane)
+        root = self._root.copy()
         if self._info_of is not None:
             root.set("agent_info", self._info_of[self._lanes])
         self._next_root = root
@@ -257,14 +266,21 @@ class Lanes:
             if slice_over or not self._lanes:
                 self.live, self._root = self._lanes, next_root
                 self._lanes, self._rows, self._next_root = [], [], None
-        elif free and self._waiting:
-            self._enter(free)
+        elif self._waiting and (not self._lanes if self._resets_whole else free):
+            self._enter(list(range(self.n)) if self._resets_whole else free)
 
     def _enter(self, free: list[int]) -> None:
         """Begin the next waiting rows in free lanes."""
-        places, self._waiting = self._waiting[: len(free)], self._waiting[len(free) :]
+        places, waiting = self._waiting[: len(free)], self._waiting[len(free) :]
         lanes = free[: len(places)]
-        fresh = self._fresh(lanes, places, self._segment.agent_info, self._segment.env_info)
+        try:
+            fresh = self._fresh(lanes, places, self._segment.agent_info, self._segment.env_info)
+        except NotSupported:
+            if self._resets_whole or not self._lanes:
+                raise
+            self._resets_whole = True  # these rows wait until all lanes are idle, and begin together
+            return
+        self._waiting = waiting
         rows = []
         for lane, place in zip(lanes, places, strict=True):
             self._number(lane)
@@ -285,7 +301,7 @@ class Lanes:
 
     def _number(self, lane: int) -> None:
         """Number the episode that begins in a lane."""
-        self._episode_of[lane] = self.episodes
+        self._episode_of[lane] = self.episodes * self.n_workers + self.worker
         self._steps_of[lane] = 0
         self.episodes += 1
 
@@ -317,6 +333,9 @@ class Lanes:
             root = (env.reset(env_info=infos[0]) if infos is not None else env.reset()).unsqueeze(0)
         elif len(lanes) == self.n:
             root = env.reset(env_info=infos) if infos is not None else env.reset()
+        elif self._resets_whole:  # the other lanes are idle, and their data is dropped
+            wide = None if env_info is None else env_info[_tensor(places + places[:1] * (self.n - len(places)))]
+            root = (env.reset(env_info=wide) if wide is not None else env.reset())[_tensor(lanes)]
         else:
             root = env.reset_at(None, lanes, env_info=infos)
         root = root.copy()
@@ -354,8 +373,23 @@ class Lanes:
         elif len(lanes) == self.n:
             td = env.step(td)
         else:
-            td = env.step_at(td, lanes)
+            td = self._stepped_at(td, lanes)
         return td, state
+
+    def _stepped_at(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
+        """Step some lanes of the batch.
+
+        Batches that step only as a whole raise NotSupported before they step. All of their lanes are stepped, the idle
+        ones with the action of another lane, and the data of the idle lanes is dropped.
+        """
+        if not self._steps_whole:
+            try:
+                return self.env.step_at(td, lanes)
+            except NotSupported:
+                self._steps_whole = True
+        places = torch.zeros(self.n, dtype=torch.int64, device=CPU)
+        places[_tensor(lanes)] = torch.arange(len(lanes), device=CPU)
+        return self.env.step(td[places])[_tensor(lanes)]
 
     def _acted_at_random(self, act: RandomActions, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
         """Return the data of some lanes with random actions.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -29,6 +30,9 @@ _NO_END = 2**62
 
 #: The default number of steps of a slot.
 _SLOT_LEN = 100
+
+#: Seconds that a request waits for the last step of a job that was cancelled.
+_END_WAIT = 5.0
 
 
 class Requests:
@@ -57,6 +61,8 @@ class Requests:
         self._running = False
         self._in_slices = False
         self._last: Callable[[], Job | None] | None = None
+        #: Whether workers have not finished the last step of a job that was cancelled.
+        self._ending = False
         #: A job that workers run, but that Ctrl-C kept from being returned to the caller.
         self._abandoned: Job | None = None
         self._thread = 0
@@ -94,7 +100,23 @@ class Requests:
         self._running = self._in_slices = False
         self.runner.forget()
 
+    def ends_later(self) -> None:
+        """Let the next request wait until workers have finished the current step of a job that was cancelled."""
+        self._running, self._ending = False, True
+
+    def check_open(self) -> None:
+        """Raise the error of a collector that was shut down, or whose workers have ended."""
+        self._collector.backend.check_open()
+
     def _check_idle(self) -> None:
+        self.check_open()
+        if self._ending:
+            if not self.runner.advance(_END_WAIT):
+                raise StateError(
+                    f"The job that was cancelled is still in a step after {_END_WAIT:g} s. Try again later, or close "
+                    "the collector. batch_timeout= limits the time that workers may take for a step."
+                )
+            self._ending, self.runner.parts = False, []
         if self._abandoned is not None:
             self._abandoned.cancel()
             self._abandoned = None
@@ -122,7 +144,7 @@ class Requests:
             agent_info: a TensorDict ``[*R]``, or a dict of values ``[R, ...]``.
             env_info: likewise. ``[A, 1]`` agents and ``[1, E]`` environments are the table ``[A, E]``.
             n_steps: request a slice instead of episodes: the next steps of all live lanes (of all lanes after
-                ``reset_lanes``). ``agent_info`` then has a row for each lane, and stays valid for later slices.
+                ``reset``). ``agent_info`` then has a row for each lane, and stays valid for later slices.
 
         Returns:
             The job; None if no lane is live.
@@ -157,12 +179,16 @@ class Requests:
         if n_episodes is not None:
             raise SpecError("Pass either n_episodes= or n_steps=, found both.")
         if env_info is not None:
-            raise SpecError("Only resets accept env_info: pass it to reset_lanes(env_info=...).")
+            raise SpecError("Only resets accept env_info: pass it to reset(env_info=...).")
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 1:
             raise SpecError(f"n_steps must be a whole number >= 1, found {n_steps!r}.")
         if not self._in_slices:
-            self.reset_lanes(agent_info=agent_info)
-            agent_info = None
+            agents, envs = self._reset_infos()
+            if agent_info is not None:
+                agents = self._of_lanes(agent_infos(self._declarations, agent_info, "The slice"), "agent_info")
+                agent_info = None
+            self.runner.reset(agents, envs)
+            self._in_slices = True
         self._begin_anew_if_used()
         infos = (
             None
@@ -203,12 +229,14 @@ class Requests:
         return job
 
     def look(self) -> None:
-        """Receive reports of the running job, and raise its error.
+        """Receive reports of the running job, and raise its error: new weights are about to be set.
 
         This must be called in the thread that started the job.
         """
         if self._running and self.job is not None and self._thread == threading.get_ident():
-            self.job.done()
+            if self.runner.waits:
+                self.job.done()
+            self.runner.before_update()
 
     def forget(self) -> None:
         """End all lanes, because the environments are about to be used for batches.
@@ -220,18 +248,24 @@ class Requests:
         self._in_slices = False
         self.runner.forget()
 
-    @exclusive("reset_lanes")
-    def reset_lanes(self, *, agent_info: Infos | None = None, env_info: Infos | None = None) -> None:
-        """Begin an episode in every lane, for slices: ``execute(n_steps=...)``.
+    def reset(self, kwargs: dict[str, Any]) -> None:
+        """Begin an episode in every lane, for slices, and in every row of the next batch.
 
         Args:
-            agent_info, env_info: one row for each lane, or one for all.
+            kwargs: the arguments of ``Collector.reset``: ``agent_info`` and ``env_info`` with one row for each lane, or
+                one for all, and arguments of the environment's ``reset``.
         """
         self._check_idle()
-        agents = self._of_lanes(agent_infos(self._declarations, agent_info, "The reset"), "agent_info")
-        envs = self._of_lanes(self._env_infos(env_info), "env_info")
-        self.runner.reset(agents, envs)
+        agents, envs = self._reset_infos(kwargs)
+        rest = {name: value for name, value in kwargs.items() if name not in ("agent_info", "env_info")}
+        self.runner.reset(agents, envs, rest)
         self._in_slices = True
+
+    def _reset_infos(self, kwargs: Mapping[str, Any] | None = None) -> tuple[TensorDict | None, TensorDict | None]:
+        """Return the infos of a reset for each lane; by default those of the last one."""
+        kwargs = self._collector.reset_kwargs if kwargs is None else kwargs
+        agents = agent_infos(self._declarations, kwargs.get("agent_info"), "The reset")
+        return self._of_lanes(agents, "agent_info"), self._of_lanes(self._env_infos(kwargs.get("env_info")), "env_info")
 
     @exclusive("finish")
     def finish(self) -> Job | None:
@@ -254,9 +288,11 @@ class Requests:
     @exclusive("drop")
     def drop(self) -> None:
         """End the lanes that are live, and the job that is running, without their data."""
+        self.check_open()
         if self._running and self.job is not None:
             self.job.cancel()
-        self._running, self._in_slices = False, False
+        self._running = self._in_slices = False
+        self._check_idle()
         self.runner.drop()
 
     @exclusive("reexecute")
@@ -302,9 +338,12 @@ class Requests:
         """Return the ``env_info`` of a request, validated."""
         if env_info is None:
             return None
-        infos = as_infos(env_info)
+        infos = as_infos(env_info, self.env_info_spec)
         if self.env_info_spec.is_empty():
             raise InfoError(f"The environment takes no env_info, found {sorted(map(str, infos.keys(True, True)))}.")
+        nested = sorted(str(name) for name, child in self.env_info_spec.items() if isinstance(child, Composite))
+        if nested:
+            raise SpecError(f"env_info is flat, one value for each name, but the env_info_spec nests {nested}.")
         check_infos("env_info", infos, self.env_info_spec, "the env_info_spec of the environment")
         return infos
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tensordict import TensorDict
 
 from steppe.collectors import OWN_ENV, Collector, LocalBackend
 from steppe.errors import StateError
 from steppe_agents.lanes import Lanes
+from steppe_agents.policy_snapshot import PolicySnapshot
 from steppe_agents.segment import Segment
 from steppe_agents.trajectories import Trajectories
 
@@ -44,8 +45,18 @@ class Runner:
         """Begin a segment; ``rows`` are numbered from 0."""
 
     @abstractmethod
-    def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        """Begin an episode in each lane. Infos have a row for each lane."""
+    def reset(
+        self, agent_info: TensorDict | None, env_info: TensorDict | None, kwargs: dict[str, Any] | None = None
+    ) -> None:
+        """Let the next slice begin an episode in each lane.
+
+        Args:
+            agent_info, env_info: infos with a row for each lane, or None.
+            kwargs: reset the environments for the next batch too, with these further arguments.
+        """
+
+    def before_update(self) -> None:
+        """Prepare a running job for new weights of the policy, which the next job acts with."""
 
     @property
     def is_broken(self) -> bool:
@@ -101,6 +112,7 @@ class LocalRunner(Runner):
             trusted=collector.trust_policy,
         )
         self.n_lanes, self.parts = self.lanes.n, []
+        self._snapshot = PolicySnapshot(None)
 
     def anew(self) -> LocalRunner:
         return LocalRunner(self._collector, self._backend)
@@ -111,23 +123,31 @@ class LocalRunner(Runner):
 
     def begin(self, segment: Segment) -> None:
         self._version = self._backend.policy_version
+        self._snapshot = PolicySnapshot(self._backend.policy)
         with self._backend.acting(), self._sole_use:
             if segment.rows is None:
                 self.lanes.begin_slice(segment)
             else:
                 self.lanes.begin_episodes(segment)
 
-    def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        with self._sole_use:
-            self.lanes.reset(agent_info, env_info)
+    def reset(
+        self, agent_info: TensorDict | None, env_info: TensorDict | None, kwargs: dict[str, Any] | None = None
+    ) -> None:
+        if kwargs is not None:
+            if env_info is not None:
+                kwargs = {**kwargs, "env_info": env_info if self._backend.env.batch_dims else env_info[0]}
+            self._backend.reset(kwargs)
+        self.lanes.reset(agent_info, env_info)
+
+    def before_update(self) -> None:
+        self._snapshot.before_update()
 
     @property
     def is_broken(self) -> bool:
-        return bool(self.lanes.live) and self._sole_use.is_broken
+        return bool(self.lanes.live) and self.lanes.has_begun and self._sole_use.is_broken
 
     def begin_anew(self) -> None:
-        with self._sole_use:
-            self.lanes.begin_anew()
+        self.lanes.begin_anew()
 
     def advance(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + max(timeout, _TURN)
@@ -138,7 +158,7 @@ class LocalRunner(Runner):
                 f"continued and the job is dropped. {OWN_ENV}"
             )
         try:
-            with self._backend.acting(), self._sole_use:
+            with self._backend.acting(), self._sole_use, self._snapshot.acting():
                 while self.lanes.is_running and (end is None or time.monotonic() < end):
                     self.lanes.step()
         except BaseException:

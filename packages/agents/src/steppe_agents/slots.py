@@ -18,7 +18,7 @@ from steppe.storage import Storage, TensorDictBuilder
 from steppe_agents.frame_store import RunningRow
 from steppe_agents.trajectories import Trajectories
 
-__all__ = ["Assembly", "Columns", "FullSlot", "SlotWriter", "Slots", "Stopped"]
+__all__ = ["Assembly", "Columns", "FullSlot", "SlotWriter", "Slots", "Stopped", "step_counts"]
 
 _Tensors = dict[Any, torch.Tensor]
 
@@ -41,6 +41,16 @@ class Columns:
 
     step: Composite
     state: Composite
+
+
+def step_counts(n_workers: int, fd: int | None = None) -> Storage:
+    """Return shared memory with the number of steps of each worker, ``"steps"`` ``[n_workers]``.
+
+    Args:
+        n_workers: number of workers.
+        fd: the descriptor of another process's memory. None allocates memory.
+    """
+    return Storage(Composite({"steps": Unbounded((), dtype=torch.int64)}), (n_workers,), kind="shared", fd=fd)
 
 
 class FullSlot(NamedTuple):

@@ -182,7 +182,7 @@ class Trajectories:
         return made(  # type: ignore[no-any-return]
             steps=_timed(scatter(flat, number * longest + place, pieces, longest)),
             length=length,
-            alive=whole.alive[row] & last,
+            alive=whole.alive[row] & last & ~_ended(flat[first + length - 1]),
             row=whole.row[row],
             lane=whole.lane[row],
             episode=episode,
@@ -210,6 +210,15 @@ def _states(
         for key in state.keys(True, True):
             state.get(key)[later] = fresh.get(key)
     return state
+
+
+def _ended(steps: TensorDictBase) -> torch.Tensor:
+    """Return whether an episode ended in each of some steps ``[k]``."""
+    following = steps.get("next")
+    if following.get("done", None) is not None:
+        return following.get("done").reshape(len(steps), -1).any(-1)  # type: ignore[no-any-return]
+    groups = [value for key, value in following.items(True, True) if isinstance(key, tuple) and key[-1] == "done"]
+    return torch.cat([value.reshape(len(steps), -1) for value in groups], -1).any(-1)
 
 
 def _timed(steps: Any) -> Any:

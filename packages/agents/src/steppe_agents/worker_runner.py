@@ -8,11 +8,12 @@ from typing import Any
 from tensordict import TensorDict
 
 from steppe.collectors import WorkersBackend
-from steppe.errors import WorkerError
+from steppe.errors import WorkerTimeout
+from steppe.storage import Storage
 from steppe.workers import uninterrupted
 from steppe_agents.runners import Runner
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Assembly, Slots
+from steppe_agents.slots import Assembly, Columns, Slots, step_counts
 
 __all__ = ["WorkerRunner"]
 
@@ -39,14 +40,19 @@ class WorkerRunner(Runner):
         self.slots: Slots | None = None
         #: Whether the first step of a request has shown if the data has a fixed layout.
         self._layout_known = False
-        #: The error of a worker in the first step of a request, which ``advance`` raises.
-        self._failure: WorkerError | None = None
+        #: What each worker has reported of its first step, and the workers that others wait for.
+        self._firsts: dict[int, Columns | None] = {}
+        self._waiting: set[int] = set()
+        #: The number of steps of each worker, in shared memory, and when each of them took its last step.
+        self._counts: Storage | None = None
+        self._stuck_at: dict[int, float] | None = None
+        self._cancelled = False
         self.n_lanes, self.parts = backend.num_workers * lanes_each, []
         self._live = [0] * backend.num_workers
 
     def anew(self) -> WorkerRunner:
         runner = WorkerRunner(self.backend, self.each, self._n_slots, self._slot_len)
-        runner.slots, runner._layout_known = self.slots, self._layout_known
+        runner.slots, runner._layout_known, runner._counts = self.slots, self._layout_known, self._counts
         return runner
 
     @property
@@ -54,6 +60,7 @@ class WorkerRunner(Runner):
         return sum(self._live)
 
     def begin(self, segment: Segment) -> None:
+        self._cancelled = False
         messages: dict[int, tuple[object, ...]] = {}
         infos_of_all = (segment.agent_info, segment.env_info)
         if segment.rows is None:
@@ -78,67 +85,108 @@ class WorkerRunner(Runner):
                     )
                     messages[worker] = ("requests", "request", part, worker * self.each)
                 first = end
-        if not self._layout_known:
-            # The layout of the data is known after the first step. The workers then continue from that step.
-            firsts = {worker: (kind, "first_step", *arguments) for worker, (kind, _, *arguments) in messages.items()}
-            if not self._first_steps(firsts):
-                return
-            messages = dict.fromkeys(messages, ("requests", "go_on"))
-        self._assembly = None if self.slots is None else Assembly(self.slots, *infos_of_all)
-        self.backend.start(messages, self._receive)
+        self._prepare_counts()
+        self._infos_of_all = infos_of_all
+        if self._layout_known:
+            self._start(messages)
+            return
+        # The layout of the data is known after the first step. The workers then continue from that step.
+        self._firsts = {}
+        firsts = {worker: (kind, "first_step", *arguments) for worker, (kind, _, *arguments) in messages.items()}
+        self._waiting = set(messages)
+        self._start(firsts, first=True)
 
-    def _first_steps(self, messages: dict[int, tuple[object, ...]]) -> bool:
-        """Order the first step of a request, and allocate the slots for its data.
+    def _prepare_counts(self) -> None:
+        """Give the workers the memory in which they count their steps."""
+        if self._counts is None:
+            self.backend.wait(self.backend.at_work)  # they take memory only between batches
+            counts = step_counts(self.backend.num_workers)
+            self.backend.hand(("requests", ("steps",)), [counts.fd])
+            self._counts = counts
+        self._steps, self._since = self._counts.arrays["steps"].copy(), time.monotonic()
 
-        Slots are allocated if all workers take part and their data has one fixed layout. Otherwise the data of this
-        request travels in messages.
+    def _start(self, messages: dict[int, tuple[object, ...]], *, first: bool = False) -> None:
+        if not first:
+            self._assembly = None if self.slots is None else Assembly(self.slots, *self._infos_of_all)
+        self.backend.start(messages, self._receive_first if first else self._receive)
 
-        Returns:
-            False if a worker raised an error or died; ``advance`` then raises that error.
+    def _receive_first(self, worker: int, columns: Columns | None) -> bool:
+        """Receive the layout of the data of a worker, after its first step."""
+        self._firsts[worker] = columns
+        return True
+
+    def _continue(self) -> None:
+        """Let the workers continue after their first step, with slots for the data if it has one fixed layout.
+
+        Slots are allocated if all workers take part. Otherwise the data of this request travels in messages.
         """
-        try:
-            columns = list(self.backend.ask(messages).values())
-        except WorkerError as error:
-            self._failure = error
-            return False
+        workers, self._waiting = self._waiting, set()
+        columns = [self._firsts[worker] for worker in sorted(workers)]
         if len(columns) == self.backend.num_workers:
             self._layout_known = True
             if columns[0] is not None and all(each == columns[0] for each in columns):
                 self.slots = Slots(columns[0], self._n_slots, self._slot_len)
                 memory = ("slots", columns[0], self._n_slots, self._slot_len)
                 self.backend.hand(("requests", memory), self.slots.fds)
-        return True
+        self._start(dict.fromkeys(workers, ("requests", "go_on")))
+        if self._cancelled:
+            self.backend.interrupt()
 
-    def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        self.backend.ask(
-            {
-                worker: (
-                    "requests",
-                    "reset_lanes",
-                    _part(agent_info, worker * self.each, (worker + 1) * self.each),
-                    _part(env_info, worker * self.each, (worker + 1) * self.each),
-                )
-                for worker in range(self.backend.num_workers)
-            }
-        )
+    def reset(
+        self, agent_info: TensorDict | None, env_info: TensorDict | None, kwargs: dict[str, Any] | None = None
+    ) -> None:
+        messages: dict[int, tuple[object, ...]] = {}
+        for worker in range(self.backend.num_workers):
+            first, end = worker * self.each, (worker + 1) * self.each
+            infos = _part(agent_info, first, end), _part(env_info, first, end)
+            if kwargs is None:
+                messages[worker] = ("requests", "reset_lanes", *infos)
+            else:
+                arguments = {**kwargs, "agent_info": infos[0], "env_info": infos[1]}
+                messages[worker] = ("collector", "reset", (), arguments)
+        self.backend.ask(messages)
         self._infos = (agent_info, env_info)
         self._live = [self.each] * self.backend.num_workers
 
     def advance(self, timeout: float | None) -> bool:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            self.backend.stop_after(failure)
-            raise failure
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self.backend.hear(None if end is None else max(end - time.monotonic(), 0.0))
+            remaining = None if end is None else max(end - time.monotonic(), 0.0)
+            self.backend.hear(self._check_stuck(remaining))
             with uninterrupted():
+                if self._waiting and self._firsts.keys() >= self._waiting:
+                    self._continue()
                 if self._assembly is not None and (part := self._assembly.take()) is not None:
                     self.parts.append(part)
             if not self.backend.requested:
                 return True
             if end is not None and time.monotonic() >= end:
                 return False
+
+    def _check_stuck(self, remaining: float | None) -> float | None:
+        """Return how many seconds to wait for messages at most, so that a worker that is stuck is noticed.
+
+        Raises:
+            WorkerTimeout: a worker has taken no step within ``batch_timeout``; all workers are stopped then.
+        """
+        limit = self.backend.batch_timeout
+        if limit is None or self._counts is None:
+            return remaining
+        steps, now = self._counts.arrays["steps"], time.monotonic()
+        if (steps != self._steps).any() or self._stuck_at is None:
+            self._stuck_at = dict.fromkeys(range(len(steps)), now) if self._stuck_at is None else self._stuck_at
+            for worker in (steps != self._steps).nonzero()[0].tolist():
+                self._stuck_at[worker] = now
+            self._steps = steps.copy()
+        for worker in sorted(self.backend.requested):
+            if now - max(self._stuck_at[worker], self._since) > limit:
+                error = WorkerTimeout(
+                    f"Worker {worker} has taken no step of the request within batch_timeout={limit:g} s.", worker=worker
+                )
+                self.backend.stop_after(error)
+                raise error
+        look: float = limit / 4
+        return look if remaining is None else min(remaining, look)
 
     def _receive(self, worker: int, report: Any) -> bool:
         """Process a report of ``WorkerLanes``.
@@ -163,6 +211,7 @@ class WorkerRunner(Runner):
         return is_last
 
     def cancel(self) -> None:
+        self._cancelled = True
         self.backend.interrupt()
 
     def drop(self) -> None:

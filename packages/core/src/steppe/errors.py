@@ -184,6 +184,10 @@ class WorkerError(SteppeError, RuntimeError):
         self.env = env
         self.remote_traceback = remote_traceback
 
+    def again(self, message: str) -> WorkerError:
+        """Return an error of the same class and place with another message, for calls after the first."""
+        return type(self)(message, worker=self.worker, env=self.env, remote_traceback=self.remote_traceback)
+
 
 class WorkerTimeout(WorkerError, TimeoutError):
     """An environment did not answer within ``step_timeout``."""

@@ -20,6 +20,7 @@ from steppe.collectors.delivery import STORED, Delivery
 from steppe.collectors.engine import Collector
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.planning import Draw
+from steppe.collectors.policy_content import PolicyContent, set_attributes
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
     MultiSyncDataCollector,
@@ -55,6 +56,7 @@ __all__ = [
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
     "NewWeights",
+    "PolicyContent",
     "RequestEngine",
     "SoleUse",
     "SyncDataCollector",
@@ -65,6 +67,7 @@ __all__ = [
     "first_call",
     "row_ends",
     "scatter",
+    "set_attributes",
     "split_trajectories",
     "values_for",
     "write_into",

@@ -108,7 +108,7 @@ class Collector(DataCollectorBase):
         start_timeout: workers: seconds that they may take to make environments and policies; None: no limit. The first
             time this may include compilation and downloads.
         start_method: workers: how processes are started, see :class:`~steppe.ParallelEnv`.
-        batch_timeout: workers: seconds that a batch may take; None: no limit.
+        batch_timeout: workers: seconds that a batch may take, or a step of a request; None: no limit.
         num_sub_threads: workers: number of threads of torch in each.
         update_at_each_batch: workers: update the weights with every batch, without a call of
             ``update_policy_weights_``. This counts the policy version up before :class:`MultiSyncDataCollector` begins
@@ -321,7 +321,7 @@ class Collector(DataCollectorBase):
         """Begin new episodes in all rows, over workers with their next batch.
 
         Args:
-            **kwargs: given to ``env.reset``.
+            **kwargs: given to ``env.reset``. ``env_info=`` and ``agent_info=`` hold in slices of requests too.
 
         Raises:
             TypeError: ``index=`` names rows, as it does in TorchRL.
@@ -330,9 +330,7 @@ class Collector(DataCollectorBase):
         # Environments that take any keyword would drop it, and all rows would begin new episodes.
         if kwargs.pop("index", None) is not None:
             raise TypeError(f"{type(self).__name__}.reset takes no index=: it begins new episodes in all rows.")
-        if self._requests is not None and not self.num_workers:
-            self._requests.forget()
-        self.backend.reset(kwargs)
+        self._reset_with(kwargs)
         self._delivery.drop_all()
 
     @exclusive("set_seed")
@@ -416,8 +414,8 @@ class Collector(DataCollectorBase):
         """
         if self.num_workers:
             self.backend.check_open()
-            if self._requests is not None:
-                self._requests.look()  # the error of a worker in a running job is raised here too
+        if self._requests is not None:
+            self._requests.look()  # the error of a worker in a running job is raised here too
         given = [each for each in (policy_or_weights, weights, policy) if each is not None]
         if len(given) > 1:
             raise TypeError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from steppe.collectors.collector_backend import CollectorBackend
@@ -21,7 +23,10 @@ class RequestEngine(Protocol):
     """The engine of the requests of one collector: ``steppe_agents.Requests``, with all members of a RequestForm."""
 
     def look(self) -> None:
-        """Receive what a running request reports, and raise its error."""
+        """Receive what a running request reports, and raise its error: the weights are about to change."""
+
+    def reset(self, kwargs: dict[str, Any]) -> None:
+        """Begin new episodes in all rows, with the arguments of ``Collector.reset``."""
 
     def forget(self) -> None:
         """End all lanes: the environments are about to be used for something else."""
@@ -53,6 +58,17 @@ class RequestForm:
             self._requests = engine
         return self._requests
 
+    #: The arguments of the last ``reset``.
+    reset_kwargs: Mapping[str, Any] = MappingProxyType({})
+
+    def _reset_with(self, kwargs: dict[str, Any]) -> None:
+        # An agent's infos, and infos of rows of several workers, are the concern of requests alone.
+        if self._requests is None and "agent_info" not in kwargs and not (self.backend.num_workers and kwargs):
+            self.backend.reset(kwargs)
+        else:
+            self.requests.reset(dict(kwargs))
+        self.reset_kwargs = kwargs
+
     def _restart_requests(self) -> None:
         if self._requests is not None:
             self._requests = self._requests.anew()
@@ -61,7 +77,6 @@ class RequestForm:
     execute = property(attrgetter("requests.execute"), doc="Start a request of episodes or of steps; returns its job.")
     reexecute = property(attrgetter("requests.reexecute"), doc="Start the last request again, with new random numbers.")
     get = property(attrgetter("requests.get"), doc="Fetch the result of the last request, ``steppe.Trajectories``.")
-    reset_lanes = property(attrgetter("requests.reset_lanes"), doc="Begin an episode in every lane, for slices.")
     finish = property(
         attrgetter("requests.finish"), doc="Start a slice that runs the episodes of live lanes to the end."
     )

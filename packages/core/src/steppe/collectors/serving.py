@@ -216,6 +216,10 @@ class WorkerLink(Service):
         backend.policy_version = self.weights.read_into(backend.policy, backend.policy_version)
         self.flags[HAS_WEIGHTS] = 1
 
+    def keep_weights(self) -> None:
+        """Say that this call runs with the weights of the call before, so the caller may write new ones."""
+        self.flags[HAS_WEIGHTS] = 1
+
     def _collected(self, random: bool) -> TensorDictBase:
         if not self.backend.batches.holds_first_step:
             self.take_weights()  # all steps of a batch are made with the weights of its first step

@@ -67,7 +67,7 @@ class WorkersBackend(CollectorBackend):
         pool: the workers.
         reports: the first message of each worker.
         weights: the weights that the workers read.
-        slot_len, num_slots: the arguments of the collector for the shared memory of requests.
+        batch_timeout, slot_len, num_slots: the arguments of the collector for requests.
         frames_of_all: whether a number ``frames_per_batch=`` is that of all workers together, not that of each.
 
     Raises:
@@ -95,8 +95,9 @@ class WorkersBackend(CollectorBackend):
                 "in each worker: call update_policy_weights_(policy) instead."
             )
         tasks = tasks_of(name, makers, frames, settings, interruptible=collector.preemptive_threshold < 1.0)
-        self._timeout = settings["batch_timeout"]
+        self.batch_timeout = settings["batch_timeout"]
         self._stopped: str | None = None
+        self._failure: WorkerError | None = None
         self._memory: BatchMemory | None = None
         self._prepared = self._delivers = False
         #: The workers that run a call, and what receives their messages.
@@ -162,8 +163,11 @@ class WorkersBackend(CollectorBackend):
         return self.weights.version
 
     def check_open(self) -> None:
+        message = f"This {self._name} was {self._stopped}: make a new one."
+        if self._failure is not None:
+            raise self._failure.again(f"{message} The error: {self._failure}")
         if self._stopped is not None:
-            raise ClosedError(f"This {self._name} was {self._stopped}: make a new one.")
+            raise ClosedError(message)
         self.pool.check_owner(self._name)
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -205,6 +209,7 @@ class WorkersBackend(CollectorBackend):
             unless: the workers can be used on.
         """
         if not unless:
+            self._failure = error if isinstance(error, WorkerError) and self._stopped is None else self._failure
             why = AFTER_AN_ERROR if isinstance(error, Exception) else interrupted("worker", self.pool.grace)
             self._stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, why)
 
@@ -383,7 +388,7 @@ class WorkersBackend(CollectorBackend):
                 return None
             return min(self._collecting if wanted is None else self._collecting & wanted, default=None)
 
-        self._hear_until(late, self._timeout, "Worker {} did not finish a batch within {} s.")
+        self._hear_until(late, self.batch_timeout, "Worker {} did not finish a batch within {} s.")
         return set(self._ready)
 
     def steps(self, workers: Iterable[int]) -> list[int]:

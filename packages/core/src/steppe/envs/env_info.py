@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import CPU
+from steppe.specs import CPU, Composite
 
 if TYPE_CHECKING:
     from steppe.envs.env_attributes import EnvAttributes
@@ -35,6 +35,8 @@ def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | 
     values = {}
     for name in names:
         leaf = spec[name]
+        if isinstance(leaf, Composite):
+            raise SpecError(f"env_info is flat, one value for each name, but the env_info_spec nests {name!r}.")
         value = torch.as_tensor(info[name], dtype=leaf.dtype, device=leaf.device or CPU)
         expected = tuple(leaf.shape) if rows is None else (rows, *leaf.shape[1:])
         if env.batch_locked and tuple(value.shape) != expected:
