@@ -39,7 +39,8 @@ class WorkerRunner(Runner):
         self._assembly: Assembly | None = None
         self.slots: Slots | None = None
         #: Whether the first step of a request has shown if the data has a fixed layout.
-        self._layout_known = False
+        #: Data of workers that share no memory with this process always travels in messages.
+        self._layout_known = not backend.pool.shares_memory
         #: What each worker has reported of its first step, and the workers that others wait for.
         self._firsts: dict[int, Columns | None] = {}
         self._waiting: set[int] = set()
@@ -98,12 +99,13 @@ class WorkerRunner(Runner):
 
     def _prepare_counts(self) -> None:
         """Give the workers the memory in which they count their steps."""
-        if self._counts is None:
+        if self._counts is None and self.backend.pool.shares_memory:
             self.backend.wait(self.backend.at_work)  # they take memory only between batches
             counts = step_counts(self.backend.num_workers)
             self.backend.hand(("requests", ("steps",)), [counts.fd])
             self._counts = counts
-        self._steps, self._since = self._counts.arrays["steps"].copy(), time.monotonic()
+        if self._counts is not None:
+            self._steps, self._since = self._counts.arrays["steps"].copy(), time.monotonic()
 
     def _start(self, messages: dict[int, tuple[object, ...]], *, first: bool = False) -> None:
         if not first:

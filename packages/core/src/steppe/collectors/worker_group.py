@@ -43,12 +43,14 @@ class WorkerGroup(ABC):
 
     Attributes:
         in_step: whether each message that was sent was answered; if not, the backend stops the group.
+        shares_memory: whether :meth:`hand` reaches the workers.
         grace: seconds that workers may take to finish their work after Ctrl-C.
         weights: the weights of the policy, after :meth:`connect`. A call is served with those that were published
             before it, or newer ones.
     """
 
     in_step: bool = True
+    shares_memory: bool = False
     grace: float = SHUTDOWN_TIMEOUT
     weights: PublishedWeights
 
@@ -139,6 +141,8 @@ class ProcessGroup(Pool, WorkerGroup):
     Args:
         *args, **kwargs: see :class:`~steppe.workers.Pool`.
     """
+
+    shares_memory = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
