@@ -110,7 +110,7 @@ class Threads(CountingEnv):
 def test_num_sub_threads_is_what_torch_uses_in_workers() -> None:
     with ParallelEnv(2, Threads, num_processes=2) as one, ParallelEnv(2, Threads, num_sub_threads=2) as two:
         assert (one.torch_threads, two.torch_threads) == ([1, 1], [2, 2])
-    with pytest.raises(SpecError, match="num_sub_threads=2 cannot be had with mp_start_method='fork'"):
+    with pytest.raises(SpecError, match="num_sub_threads=2 is not supported with mp_start_method='fork'"):
         ParallelEnv(2, Threads, num_sub_threads=2, mp_start_method="fork")
 
 

@@ -37,7 +37,7 @@ __all__ = [
 
 #: Whether processes can wake each other through eventfds and epoll (Linux). Pipes and poll serve elsewhere.
 HAS_EVENTS: bool = hasattr(select, "epoll") and hasattr(os, "eventfd")
-#: The event of a connection whose other end was closed, and that of an eventfd or pipe that was written to. Events of
+#: The event of a connection whose other end was closed, and of an eventfd or pipe that was written to. Events of
 #: an eventfd are edge-triggered: each write is one event, and nothing has to be read back.
 HANG_UP: int = select.EPOLLRDHUP if HAS_EVENTS else getattr(select, "POLLHUP", 0)
 SIGNALLED: int = select.EPOLLIN | select.EPOLLET if HAS_EVENTS else getattr(select, "POLLIN", 0)
@@ -99,7 +99,7 @@ def n_threads() -> int:
 
 
 def open_descriptors() -> set[str]:
-    """Return the open descriptors of this process, with that of the listing; empty if the system does not list them."""
+    """Return the open descriptors of this process and of the listing; empty if the system does not list them."""
     try:
         return set(os.listdir("/dev/fd"))
     except OSError:

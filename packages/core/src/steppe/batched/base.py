@@ -565,10 +565,10 @@ class BatchedEnv(EnvBase):
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """``{"worker0": state_dict of environment 0, ...}``.
 
-        The state of an environment is that of any ``nn.Module``: parameters, buffers, and for a TransformedEnv the
-        state of its transforms. Other attributes (a simulator, a counter, a generator) are left out, so most of these
-        dicts are empty. To include such an attribute, register it as a buffer, or define ``get_extra_state`` and
-        ``set_extra_state`` in the environment's class.
+        The state of an environment has parameters and buffers, like the state of any ``nn.Module``, and for a
+        TransformedEnv the state of its transforms. Other attributes (a simulator, a counter, a generator) are left out,
+        so most of these dicts are empty. To include such an attribute, register it as a buffer, or define
+        ``get_extra_state`` and ``set_extra_state`` in the environment's class.
         """
         calls = [(args, kwargs)] * self.num_workers
         return {f"worker{row}": state for row, state in enumerate(self._ask(("state_dict",), calls))}
@@ -655,7 +655,7 @@ class BatchedEnv(EnvBase):
 
     @property  # type: ignore[misc]
     def device(self) -> torch.device | None:
-        """The requested device of the data, or else that of all environments. Makes them if necessary."""
+        """The requested device of the data, or else the device of all environments. Makes them if necessary."""
         return self.base_state.device or self._described().device
 
     @property

@@ -151,7 +151,7 @@ class BatchLayout:
         if self.alike:
             self.specs = {kind: spec.expand(torch.Size((n, *spec.shape))) for kind, spec in first.specs.items()}
         else:
-            stack: Any = torch.stack  # of specs, which torch's types do not know
+            stack: Any = torch.stack  # torch.stack accepts specs, but its stubs do not say so
             self.specs = {kind: stack([report.specs[kind] for report in reports], 0) for kind in SPEC_KINDS}
         self.env_info = first.env_info.expand(torch.Size((n, *first.env_info.shape)))
         devices = {report.device for report in reports}

@@ -31,7 +31,7 @@ Key: TypeAlias = "str | tuple[str, ...]"
 
 #: Values of inputs of some rows that the caller has changed, by row and key.
 LooseInputs: TypeAlias = dict[int, dict[Key, object]]
-#: New values of some rows: for each row those of ``next`` and those of the root, by key.
+#: New values of some rows: for each row, the values of ``next`` and of the root, by key.
 LooseReports: TypeAlias = dict[int, tuple[dict[Key, object], dict[Key, object]]]
 
 _NEXT, _ROOT = 0, 1
@@ -239,7 +239,7 @@ def _as_entry(value: object) -> Any:
 def _has(tensordict: TensorDictBase, key: Key) -> bool:
     try:
         return tensordict.get(key, None) is not None
-    except RuntimeError:  # it is there, and its shape differs from row to row
+    except RuntimeError:  # a ragged entry: get() cannot stack it, but it exists
         return True
 
 

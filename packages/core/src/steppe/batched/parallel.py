@@ -166,7 +166,7 @@ def _settings(
         raise SpecError(f"num_sub_threads is a whole number >= 1, found {threads!r}.")
     if threads > 1 and mp_start_method == "fork":
         raise SpecError(
-            f"num_sub_threads={threads} cannot be had with mp_start_method='fork': a forked worker would wait for "
+            f"num_sub_threads={threads} is not supported with mp_start_method='fork': a forked worker would wait for "
             "threads that exist only in this process. Leave mp_start_method out."
         )
     timeout = SHUTDOWN_TIMEOUT if shutdown_timeout is None else float(shutdown_timeout)

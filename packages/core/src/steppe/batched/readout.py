@@ -69,7 +69,7 @@ class HostReadout:
         Args:
             others: the data of the other rows, by key: the result of ``take`` in this step, of the readout of
                 ``next``, or a root made of it.
-            was_reset: ``[n]`` bool, the rows that begin an episode; their data is that of this readout.
+            was_reset: ``[n]`` bool, the rows that begin an episode, whose data this readout returns.
             rows: which rows all of this is about, ``[n]`` int64 numpy; None for all.
         """
         out = {}

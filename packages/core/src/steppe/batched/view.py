@@ -39,7 +39,7 @@ class BatchView(EnvBase):
         object.__setattr__(self, "_batch", batch)  # not a submodule
         self.base_state.uses = batch.base_state.uses
         self._rows = torch.tensor(rows, dtype=torch.int64, device=CPU)
-        stack: Any = torch.stack  # of specs, which torch's types do not know
+        stack: Any = torch.stack  # torch.stack accepts specs, but its stubs do not say so
         for kind in SPEC_KINDS:
             spec = batch._full_spec(kind)
             self.assign_spec(kind, stack([spec[row] for row in rows], 0))

@@ -155,7 +155,7 @@ def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
             batch.close()
         if not isinstance(error, Exception) or (isinstance(error, SteppeError) and not isinstance(error, WorkerError)):
             raise
-        text = str(error).partition("\n\nTraceback")[0]  # without that of the worker
+        text = str(error).partition("\n\nTraceback")[0]  # drop the worker's traceback
         raise UsageError(f"{args.id!r} cannot be made: {type(error).__name__}: {one_line(text)}") from error
 
 

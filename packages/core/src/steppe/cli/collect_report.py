@@ -26,7 +26,7 @@ def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) ->
     env_id = EnvId.parse(id)
     record, library = current().find(env_id), current().library(env_id.namespace)
     after = data["next"]
-    # An entry of the root is preferred to those of groups.
+    # An entry of the root is preferred to entries of groups.
     keys = sorted(after.keys(True, True), key=lambda key: isinstance(key, str))
     by_name = {key if isinstance(key, str) else key[-1]: key for key in keys}
     names = ("done", "episode_reward", "step_count")

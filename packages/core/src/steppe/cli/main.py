@@ -63,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
 def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="steppe", description="Environments of every library, found in what is installed.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    # Only the requested command is imported; for the help, those of the core.
+    # Only the requested command is imported; for the help, the commands of the core.
     for each in [name] if name else _CORE:
         command = _find(each)
         command_parser = commands.add_parser(each, help=command.help)

@@ -1,4 +1,4 @@
-"""The policy of a collector as it is called for actions, on its device, or the random actions in its place."""
+"""Acting: calls the policy of a collector on its device, or draws random actions."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Acting:
         return checking_first
 
     def seed(self, number: int) -> None:
-        """Seed the random numbers of torch, and those of the policy if it has a method ``seed``."""
+        """Seed torch, and the policy itself if it has a method ``seed``."""
         torch.manual_seed(number)
         seed_policy = getattr(self.policy, "seed", None)
         if callable(seed_policy):

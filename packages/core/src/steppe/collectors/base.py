@@ -54,7 +54,7 @@ class DataCollectorBase(RequestForm):
         return self.backend.policy_version
 
     def collect(self, *, random_frames: int) -> tuple[TensorDictBase | None, int]:
-        """Collect one raw batch: neither counted nor processed; see :meth:`CollectorBackend.collect`."""
+        """Collect one raw batch, which is not counted and not post-processed; see :meth:`CollectorBackend.collect`."""
         if self._requests is not None:
             self._requests.forget()
         return self.backend.collect(random_frames)

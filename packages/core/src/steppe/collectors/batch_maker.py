@@ -234,8 +234,8 @@ class BatchMaker:
             return frames.result(whole=True, contiguous=not self.env.has_dynamic_specs)
         except NotSupported as error:
             raise SpecError(
-                f"The data of a step differs from that of the first: {error} Policies write the same entries in each "
-                "step; what they read from the step before is there at a reset if a TensorDictPrimer puts it there."
+                f"The data of a step differs from the data of the first step: {error} Policies write the same entries "
+                "in each step; a TensorDictPrimer adds what they read from the step before to the data of a reset."
             ) from error
 
     def _infos(self) -> Any:

@@ -78,10 +78,10 @@ class BatchMemory:
         """Return a batch that the caller may keep.
 
         Args:
-            worker: whose batch; None for those of all workers, ``[n, ...]``.
+            worker: whose batch; None for the batches of all workers, ``[n, ...]``.
 
         Returns:
-            The batch; None if those of all workers are in several blocks.
+            The batch; None if the batches of all workers are in several blocks.
         """
         workers = range(len(self._blocks)) if worker is None else (worker,)
         block, *others = {self._blocks[each] for each in workers}

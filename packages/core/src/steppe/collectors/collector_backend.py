@@ -28,8 +28,8 @@ class CollectorBackend(ABC):
     Attributes:
         frames_per_batch: frames in each batch.
         env_batch_size: the batch size of the environment of a worker, or of this process.
-        parts_of_batch: what these are made of, for the warning that their number was rounded up.
-        iterates: whether the collector may be iterated over without ``frames_per_batch=``.
+        parts_of_batch: text for the warning that the number was rounded up: ``"50 steps of 8 rows"``.
+        iterates: whether iterating yields batches: ``frames_per_batch=`` was given, or the schedule has a default.
         done_groups: the levels of the data that have done entries, the root first.
         agent_declarations: the infos and the recurrent state that the policy declares.
         num_workers: how many worker processes collect; 0 if this process does.

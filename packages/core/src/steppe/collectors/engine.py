@@ -47,13 +47,13 @@ class Collector(DataCollectorBase):
     An :class:`~steppe.Agent` adds ``"is_init"`` if it keeps a state, and ``("agent_info", ...)``, its default info.
 
     With ``num_workers``, each worker process has environments and a copy of the policy. Batches are then ``[rows, T]``:
-    the environments of the first worker, then those of the second, and so on. :class:`MultiSyncDataCollector` and
+    the environments of the first worker, then of the second, and so on. :class:`MultiSyncDataCollector` and
     :class:`MultiaSyncDataCollector` combine the batches of workers in other ways.
 
     Args:
         create_env_fn: an environment, a function that makes one, or an id such as ``"gym:Pendulum-v1"``; with workers
             also a list with one entry for each worker. ``shutdown`` closes the environment.
-        policy: a policy as in :func:`~steppe.envs.as_policy`; None for random actions, which are those of a rollout of
+        policy: a policy as in :func:`~steppe.envs.as_policy`; None for random actions, the same as in a rollout of
             the same environment and seed.
         policy_factory: a function that makes the policy, instead of ``policy``; with workers also a list.
         frames_per_batch: frames in a batch, over all rows; rounded up to whole steps, with a warning. Requests
@@ -61,7 +61,7 @@ class Collector(DataCollectorBase):
         total_frames: frames to collect in all; rounded up to whole batches, with a warning. None or negative: no end.
         seed: the argument of ``set_seed``.
         seeds: another name of ``seed``.
-        policy_seeds: seeds only the random numbers of the policy: those of torch, after ``seed`` was set, and those of
+        policy_seeds: seeds only the random numbers of the policy: torch's, after ``seed`` was set, and the numbers of
             ``policy.seed(number)`` if the policy has that method. A number, or a list with one for each worker.
         num_workers: number of worker processes; 0: collect in this process.
         create_env_kwargs: keyword arguments for the function or id.
@@ -338,8 +338,8 @@ class Collector(DataCollectorBase):
         """Seed environments, from their next reset on, random actions, from the next batch on, and torch.
 
         The same seed gives the same data in this process, from one worker, and from ``execute(n_steps=...)``; therefore
-        torch's random numbers are seeded too, of which the policy draws. Workers are seeded one after another, each
-        with the seed that follows; then torch is seeded in their processes, and not in this one.
+        torch's random numbers are seeded too, which the policy uses. Worker k gets the k-th seed of the chain. With
+        workers, torch is seeded only in the workers.
 
         Args:
             seed: a whole number >= 0, or None to seed from the operating system; or a list with a number for each
@@ -362,7 +362,7 @@ class Collector(DataCollectorBase):
 
     @exclusive("seed_policy")
     def seed_policy(self, seed: int | Sequence[int]) -> None:
-        """Seed the random numbers of the policy: those of torch, and its own through ``policy.seed(number)``.
+        """Seed the random numbers of the policy: torch's, and its own through ``policy.seed(number)``.
 
         Args:
             seed: a number, the first of a chain of seeds for the workers; or a list with a number for each worker.
@@ -398,8 +398,8 @@ class Collector(DataCollectorBase):
         and text are not among them: name these in ``attributes``.
 
         Args:
-            policy_or_weights: a module or other policy, a TensorDict of parameters, or a state dict. None: those of the
-                policy given.
+            policy_or_weights: a module or other policy, a TensorDict of parameters, or a state dict. None: the weights
+                of the policy given.
             weights: the same by another name.
             policy: the same by another name.
             attributes: values for attributes of the policy, such as ``{"eps": 0.1}`` or ``{"module.eps": 0.1}``: set in

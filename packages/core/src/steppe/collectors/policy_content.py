@@ -74,7 +74,7 @@ class PolicyContent:
         policy: a module, a function, or any callable object.
 
     Attributes:
-        tensors: tensors by name, each once. The names in a module are those of its state dict.
+        tensors: tensors by name, each once. Tensors of a module have their names in its state dict.
         aliases: further names of tensors, mapped to the names in ``tensors``.
         values: numbers and text by name. Updates of the weights do not include them.
         unknown: names of objects whose content cannot be read.
@@ -192,8 +192,8 @@ class PolicyContent:
             self._class(_joined(name, path), type(part))
 
     def _instance(self, name: str, value: object, own: bool) -> None:
-        # The content of a cached function is named, sent and reported as that of the function itself. An object that
-        # answers every name has no wrapped object.
+        # functools caches: the wrapped function is the policy. An object that answers every name has no wrapped
+        # object.
         wraps = inspect.getattr_static(value, "__wrapped__", None) is not None
         wrapped = getattr(value, "__wrapped__", None) if wraps else None
         attributes = dict(_attributes(value))

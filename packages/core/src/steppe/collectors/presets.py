@@ -23,8 +23,8 @@ class SyncDataCollector(Collector):
 class MultiSyncDataCollector(Collector):
     """Collect in lockstep: each batch holds the data of all workers, made with the latest weights.
 
-    ``frames_per_batch``, about 200 by default, is that of all workers together, rounded up to whole rows of each with a
-    warning; or a list, one for each worker. With B workers of T steps each:
+    ``frames_per_batch``, about 200 by default, counts the frames of all workers, rounded up to whole rows of each
+    worker with a warning; or a list, one for each worker. With B workers of T steps each:
 
     | | ``"stack"`` | 0 | -1 |
     |---|---|---|---|
@@ -42,8 +42,8 @@ class MultiSyncDataCollector(Collector):
 class MultiaSyncDataCollector(Collector):
     """Yield the batch of whichever worker has one, ``[T]`` or ``[P, T]``, and let that worker continue at once.
 
-    ``frames_per_batch``, 200 by default, is that of one worker. Data may have been made with weights that are a batch
-    old: ``("collector", "policy_version")`` says which.
+    ``frames_per_batch``, 200 by default, counts the frames of one worker. Data may have been made with weights that are
+    a batch old: ``("collector", "policy_version")`` says which.
 
     Args:
         *args, **kwargs: see :class:`Collector`. ``create_env_fn`` is a list with one entry for each worker, or one for

@@ -77,7 +77,7 @@ class WorkerLink(Service):
     Attributes:
         worker: this process; ``say`` sends the caller a message within a call.
         collector: the collector of this worker.
-        backend: that of the collector.
+        backend: the backend of the collector.
         n_workers: how many workers there are.
     """
 

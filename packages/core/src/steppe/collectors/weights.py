@@ -1,4 +1,4 @@
-"""The tensors of policies by name: those of the caller's policy, which is trained, and those of the copies that act."""
+"""Weights by name: of the policy that the caller trains, and of the workers' copies, which act."""
 
 from __future__ import annotations
 

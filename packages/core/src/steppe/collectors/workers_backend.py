@@ -68,7 +68,7 @@ class WorkersBackend(CollectorBackend):
         reports: the first message of each worker.
         weights: the weights that the workers read.
         batch_timeout, slot_len, num_slots: the arguments of the collector for requests.
-        frames_of_all: whether a number ``frames_per_batch=`` is that of all workers together, not that of each.
+        frames_of_all: whether ``frames_per_batch=`` counts the frames of all workers together, not of each.
 
     Raises:
         WorkerError: a worker raised while it began, or ended.
@@ -423,10 +423,10 @@ class WorkersBackend(CollectorBackend):
         """Take a finished batch for the caller to keep, unless the memory has ``one_block``.
 
         Args:
-            worker: whose batch; None for those of all workers as one, ``[workers, ...]``.
+            worker: whose batch; None for the batches of all workers as one, ``[workers, ...]``.
 
         Returns:
-            The batch; None if those of all workers are in several places.
+            The batch; None if the batches of all workers are in several places.
         """
         workers = range(self.num_workers) if worker is None else (worker,)
         if self._memory is None or any(self._ready[each][0] is not None for each in workers):

@@ -1,7 +1,7 @@
 """ActionRule: how actions are validated, the same in every code path.
 
-* The shape must be that of the spec.
-* The dtype must be that of the spec, or another one that holds the same values. Conversions that change a value are
+* The shape must equal the spec's.
+* The dtype must equal the spec's, or be another one that holds the same values. Conversions that change a value are
   refused, but floating-point numbers may be rounded to the precision of the spec.
 * A choice must be valid: a one-hot vector has a single 1, a category is a whole number in its range.
 

@@ -253,8 +253,8 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         """Find out whether the environment has a reward, by a reset and a step, if ``reward_spec`` was not assigned.
 
         An environment that assigns no ``reward_spec`` has a reward at ``"reward"``, unless its first step returns none.
-        Code that lays out data before the first step calls this method. Random states are restored, except those of the
-        environment itself that cannot be saved. If the environment cannot be stepped, nothing changes.
+        Code that lays out data before the first step calls this method. Random states are restored, except
+        states of the environment itself that cannot be saved. If the environment cannot be stepped, nothing changes.
 
         Args:
             tensordict: data to reset from.

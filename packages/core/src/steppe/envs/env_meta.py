@@ -17,7 +17,7 @@ class EnvMeta(ABCMeta):
 
     At the end of the outermost ``__init__`` it calls ``_finish_construction``, which locks the specs: until then a
     class and its subclasses can edit them in place. Copies and pickles of an environment are not made by the metaclass;
-    their specs are locked if those of the original are.
+    their specs are locked if the original's are.
 
     It is an ABCMeta, so that an environment can also be an abstract class.
     """

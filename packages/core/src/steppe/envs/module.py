@@ -12,9 +12,9 @@ __all__ = ["Module"]
 class Module(nn.Module):
     """An ``nn.Module`` in which an AttributeError raised in a property reaches the caller.
 
-    If a property raises an AttributeError, Python calls ``__getattr__`` next, and that of ``nn.Module`` raises another
-    one, about the property: a typo inside the property seems to be a missing property. Worse, a class that looks up
-    missing attributes elsewhere returns a wrong one. Such a class overrides :meth:`find_elsewhere`.
+    If a property raises an AttributeError, Python calls ``__getattr__`` next, and the one of ``nn.Module`` raises
+    another error, about the property: a typo inside the property seems to be a missing property. Worse, a class that
+    looks up missing attributes elsewhere returns a wrong one. Such a class overrides :meth:`find_elsewhere`.
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -104,12 +104,12 @@ class ResetAndStep(EnvAttributes):
         fresh: TensorDictBase,
         masks: Masks | None = None,
     ) -> TensorDictBase:
-        """Check the result of ``_reset``, and write it into ``given`` where the masks are True.
+        """Check the result of ``_reset``, and write it into ``data`` where the masks are True.
 
         Args:
             data: the data that is reset, or None.
             fresh: the result of ``_reset``.
-            masks: by level; by default those in ``given``.
+            masks: the masks by level; by default the ``"_reset"`` masks in ``data``.
         """
         groups = self.done_groups
         if masks is None:
@@ -251,7 +251,7 @@ class ResetAndStep(EnvAttributes):
         The reward is dropped unless it is part of the state, and so are entries of ``next`` without a spec.
 
         Args:
-            next_tensordict: data with ``"next"``. Its tensors are those of the result too.
+            next_tensordict: data with ``"next"``. The result shares its tensors.
         """
         return self.cached("step_plan", self._make_step_plan)(next_tensordict)
 
@@ -346,7 +346,7 @@ class ResetAndStep(EnvAttributes):
         return what in self.base_state.validated
 
     def check_action(self, tensordict: TensorDictBase, *, rows: object = None) -> None:
-        """Compare the actions in ``tensordict`` with their specs, and convert those of another dtype there.
+        """Compare the actions in ``tensordict`` with their specs, and convert actions of another dtype in place.
 
         Args:
             tensordict: data with the actions. If it has a mask ``"_step"``, only rows that are True are checked.

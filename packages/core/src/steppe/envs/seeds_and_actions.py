@@ -71,8 +71,8 @@ class SeedsAndActions(ResetAndStep):
         category: ``[*B, n]`` for a Categorical or OneHot action, ``[*B, sum(nvec)]`` for several choices; for these
         also ``[*B, choices, n]``, or ``[*B, n1, n2, ...]`` with a flag for each combination. The mask of an agent that
         does not act allows all its actions. Where a mask allows nothing, any action is drawn. A batch has the masks of
-        its environments, and a TransformedEnv those of its base whose actions no transform changes, and those that its
-        transforms declare, as ``ActionMask`` does.
+        its environments. A TransformedEnv has the masks of its base whose actions no transform changes, and the masks
+        that its transforms declare, as ``ActionMask`` does.
         """
         return self.base_state.action_masks
 

@@ -31,7 +31,7 @@ class EnvFactory:
         """Make the environment.
 
         Args:
-            **kwargs: more keyword arguments of `make_env`; they override those of the factory.
+            **kwargs: more keyword arguments of `make_env`; they override the factory's.
 
         Raises:
             SteppeError: as `make_env`.

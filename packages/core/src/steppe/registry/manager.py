@@ -270,7 +270,7 @@ class Registry:
             kind: ``"env class"``, ``"transform"``, ``"collector"`` or ``"logger"``.
             name: name of the class.
             core: the names of the core's own classes, for suggestions.
-            module: the module in which the name was looked up, for errors; by default that of the kind.
+            module: the module in which the name was looked up, for errors; by default the module of the kind.
 
         Raises:
             ClassNotFound: a first-party package has it and is not installed; `TransformNotFound` for a transform.

@@ -18,7 +18,7 @@ class Registration:
 
     Attributes:
         make: makes the environment.
-        names: the names in the namespace; None accepts any name, and is that of a whole id.
+        names: the names in the namespace; None accepts any name, and stands for a whole id.
     """
 
     make: EnvMaker

@@ -43,7 +43,7 @@ def _check_rows(n: int) -> ArrayCheck:
             rows = rows_of[array.dtype] = np.eye(n, dtype=array.dtype)
         if rows.take(array.argmax(-1), 0).tobytes() == array.tobytes():
             return True
-        # Floating-point rows may hold -0.0, whose bytes differ from those of 0.0.
+        # Floating-point rows may hold -0.0, which has other bytes than 0.0.
         return bool(array.dtype.kind == "f" and np.array_equal(rows.take(array.argmax(-1), 0), array))
 
     return check

@@ -342,7 +342,7 @@ class Composite(CompositeData, Lockable):
         return self._renamed(out, change)
 
     def _renamed(self, out: Composite, change: Change) -> Composite:
-        """Name the batch dimensions of ``out`` as those of a TensorDict after the operation."""
+        """Name the batch dimensions of ``out`` as a TensorDict names its dimensions after the operation."""
         if any(self._names):
             names: Any = self._names
             rows: Any = change(TensorDict({}, batch_size=shapes.probe_shape(self.shape), names=names))

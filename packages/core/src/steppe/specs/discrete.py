@@ -97,7 +97,7 @@ class Discrete(Leaf):
         """Raise a SpecError unless the numbers of categories fit the shape."""
 
     def _event_shape(self) -> torch.Size:
-        """Return the last sizes of the shape, those of categories or choices. They are fixed."""
+        """Return the last sizes of the shape: the numbers of categories or choices. They are fixed."""
         return torch.Size(())
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Discrete(Leaf):
 
     @property
     def space(self) -> Any:
-        """The categories, as a CategoricalBox; those of several choices as a BoxList."""
+        """The categories, as a CategoricalBox; for several choices, a BoxList."""
         boxes = [CategoricalBox(n) for n in self._parts]
         return BoxList(boxes) if self._several else boxes[0]
 
@@ -217,7 +217,7 @@ class Discrete(Leaf):
         return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._moved_mask(change))
 
     def _change_event(self, change: Change) -> Spec:
-        """Return the spec after an operation that changes the last sizes, those of categories or choices."""
+        """Return the spec after an operation that changes the numbers of categories or choices."""
         raise IndexError(
             f"The last dimension of a {type(self).__name__} of shape {tuple(self._shape)} holds the categories: it "
             f"cannot be indexed, resized or moved."

@@ -20,8 +20,8 @@ __all__ = ["MaskedChoice"]
 class MaskedChoice:
     """Draw choices under a mask.
 
-    A mask has one flag for each category (that of the spec, see ``update_mask``). For several choices it may also have
-    the shape ``[*B, choices, n]``, with a row for each choice, or ``[*B, n1, n2, ...]``, with a flag for each
+    A mask has one flag for each category, like the mask of the spec (``update_mask``). For several choices it may also
+    have the shape ``[*B, choices, n]``, with a row for each choice, or ``[*B, n1, n2, ...]``, with a flag for each
     combination.
 
     Args:

@@ -24,7 +24,7 @@ def contains_lazy_spec(spec: Spec) -> bool:
 
 
 def every_leaf_key(spec: Spec) -> list[Any]:
-    """Return the keys of all leaves, including those of single parts of a stack, which ``keys()`` leaves out."""
+    """Return the keys of all leaves, also of leaves in single parts of a stack, which ``keys()`` leaves out."""
     if not isinstance(spec, Composite):
         return []
     keys: list[Any] = []

@@ -1,4 +1,4 @@
-"""StackedComposite: a stack of unequal Composites, such as those of different agents."""
+"""StackedComposite: a stack of unequal Composites, for example of different agents."""
 
 from __future__ import annotations
 

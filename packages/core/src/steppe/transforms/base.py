@@ -197,7 +197,7 @@ class Transform(Placed):
             link: the transform with the specs before and behind it.
 
         Returns:
-            By default ``action_masks``, and those of ``masks`` whose action stays the same.
+            By default ``action_masks``, and the entries of ``masks`` whose action stays the same.
         """
         before, after = link.before.action, link.after.action
         kept = {key: mask for key, mask in masks.items() if _same_choice(before.get(key, None), after.get(key, None))}
@@ -216,7 +216,7 @@ class Transform(Placed):
 
         Returns:
             A function that reads ``source`` and writes ``target`` at each call; None, the default, to call
-            ``_apply_transform``. Results must be those of ``_apply_transform``, to the bit.
+            ``_apply_transform``. Results must equal ``_apply_transform``'s, to the bit.
         """
         return None
 
@@ -263,7 +263,7 @@ class Transform(Placed):
         return self._kind_behind("done", done_spec)
 
     def transform_action_spec(self, action_spec: Composite) -> Spec:
-        """Change the spec of actions, to that of the actions that the caller passes."""
+        """Return the action spec that callers see."""
         return self._kind_behind("action", action_spec)
 
     def transform_state_spec(self, state_spec: Composite) -> Spec:
@@ -342,10 +342,10 @@ class Transform(Placed):
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         """Return the specs of the environment behind this transform.
 
-        Override this if an entry depends on several specs: a count has the shape of ``done``, a sum that of the reward.
-        The methods above then follow from it. If one of them is called directly, the other specs are those of the
-        environment before the transform, or, without an environment, ``reward``, ``done`` and ``terminated`` at the
-        root; missing entries are skipped then, as with ``missing_tolerance``.
+        Override this if an entry depends on several specs: a count has the shape of ``done``, a sum the reward's.
+        The methods above then follow from it. If one of them is called directly, the other specs are taken from the
+        environment before the transform, or, without one, are ``reward``, ``done`` and ``terminated`` at the root;
+        missing entries are skipped then, as with ``missing_tolerance``.
 
         Args:
             specs: specs of the environment with the transforms before this one, locked. Change a ``copy()``.

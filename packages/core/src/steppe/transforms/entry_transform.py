@@ -26,7 +26,7 @@ class EntryTransform(Transform):
         out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
 
     Raises:
-        SpecError: the environment has no such entry, or the key is that of a group of entries.
+        SpecError: the environment has no such entry, or the key names a group of entries.
     """
 
     writes_step = False

@@ -19,7 +19,7 @@ class ObservationTransform(Transform):
 
     Args:
         in_keys: observations to read. Default: ``"observation"`` and ``"pixels"``, as far as the environment has them;
-            if it has neither at the root, those of its groups of agents, such as ``("agents", "observation")``.
+            if it has neither at the root, the observations of groups of agents, such as ``("agents", "observation")``.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         in_keys_inv: keys that the environment reads.
         out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.

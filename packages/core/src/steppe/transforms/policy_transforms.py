@@ -21,7 +21,7 @@ def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
     """Return the transforms that a policy needs and an environment lacks.
 
     Args:
-        policy: a module. Recurrent parts have a method ``make_tensordict_primer()``, as those of TorchRL; it may return
+        policy: a module. Recurrent parts have a method ``make_tensordict_primer()``, as in TorchRL; it may return
             a transform of TorchRL with ``primers``, ``random`` and ``default_value``. Other callables need no
             transforms.
         env: the environment that the policy will act in.

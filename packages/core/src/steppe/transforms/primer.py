@@ -31,8 +31,8 @@ class TensorDictPrimer(PlannedTransform):
     """Add entries at each reset and keep them through the steps, such as the hidden state of a recurrent policy.
 
     The entries are observations and states. An entry that the environment has as an action becomes an observation and
-    stays an action. After a step, ``next`` holds the value that the policy wrote to ``("next", key)``, or else that of
-    the root.
+    stays an action. After a step, ``next`` holds the value that the policy wrote to ``("next", key)``, or else the
+    root's value.
 
     Called on data that comes from no environment, it writes the entries into the data.
 
@@ -41,18 +41,18 @@ class TensorDictPrimer(PlannedTransform):
         random: draw values from the specs instead of using ``default_value``.
         default_value: value at a reset: a number, a function without arguments that returns a number or a tensor of
             the entry's shape, or a dict of these for each key. Default: 0.
-        reset_key: mask of the rows that are reset, if it is not that of the root.
+        reset_key: mask of the rows that are reset, if it is not the root's mask.
         expand_specs: True: prepend the batch size of the environment to the shapes, unless ``primers`` is a Composite
             that has it already. False: the shapes include it. Default: a Composite without batch size is expanded, and
             one of another batch size is an error.
-        **kwargs: more keys and specs; ``shape`` (or ``batch_size``) and ``device`` are those of their Composite.
+        **kwargs: more keys and specs; ``shape`` (or ``batch_size``) and ``device`` are given to their Composite.
 
     Attributes:
         primers, random, default_value, reset_key, device: the arguments.
 
     Raises:
         SpecError: ``random`` is combined with a ``default_value`` other than 0; ``default_value`` has a key without
-            entry; the batch size is not that of the environment or the data; a value is not in its spec.
+            entry; the batch size differs from the environment's or the data's; a value is not in its spec.
     """
 
     keeps_nothing = True
@@ -103,7 +103,7 @@ class TensorDictPrimer(PlannedTransform):
         if self.expand_specs is None and not has_it and len(self.primers.shape):
             raise SpecError(
                 f"TensorDictPrimer: the batch size of the primers, {tuple(self.primers.shape)}, does not start "
-                f"with that of the environment, {tuple(batch)}; expand_specs=True puts it in front."
+                f"with the batch size of the environment, {tuple(batch)}; expand_specs=True puts it in front."
             )
         expands = self.expand_specs is not False and not (has_it and batch)
         primers = self._of_size(batch, "the batch size", expand=expands)

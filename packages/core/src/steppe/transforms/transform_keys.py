@@ -55,7 +55,7 @@ def as_keys(keys: Keys) -> list[Key]:
 
 
 def replace_last(key: Key, name: str) -> Key:
-    """Return a key with another last name: that of an entry at the same level."""
+    """Return the key of another entry at the same level."""
     names = names_of(key)
     return as_key((*names[:-1], name))
 

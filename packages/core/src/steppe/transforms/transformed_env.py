@@ -236,7 +236,7 @@ class TransformedEnv(TransformedSteps):
         return self
 
     def empty_cache(self) -> None:
-        """Clear the cached specs, after those of the base environment have changed."""
+        """Clear the cached specs, because the base environment has changed its specs."""
         self._base.empty_cache()
         self._changed()
 
@@ -244,7 +244,7 @@ class TransformedEnv(TransformedSteps):
 
     @property
     def batch_size(self) -> torch.Size:
-        """Leading dimensions of all data: those of the base environment, unless a transform changes them."""
+        """Leading dimensions of all data: the base's, unless a transform changes them."""
         if self._known_batch_size is None:
             self._known_batch_size = torch.Size(self.transform.transform_env_batch_size(self._base.batch_size))
         return self._known_batch_size
@@ -258,7 +258,7 @@ class TransformedEnv(TransformedSteps):
 
     @property  # type: ignore[misc]
     def device(self) -> torch.device | None:
-        """Device of the data: that of the base environment, unless a transform changes it."""
+        """Device of the data: the base's, unless a transform changes it."""
         device: Any = self._known_device
         if device is Unset:
             device = self._known_device = self.transform.transform_env_device(self._base.device)
@@ -278,7 +278,7 @@ class TransformedEnv(TransformedSteps):
 
     @property
     def env_info_spec(self) -> Composite:
-        """Spec of ``reset(env_info=...)`` for each row: that of the base environment."""
+        """Spec of ``reset(env_info=...)`` for each row, taken from the base environment."""
         return self._base.env_info_spec
 
     @env_info_spec.setter

@@ -62,7 +62,7 @@ def implement_for(
         A decorator. The decorated function raises ``NoImplementation`` if no implementation fits the installed version.
 
     Raises:
-        ValueError: a bound is not a version, or the range is empty or overlaps that of another implementation.
+        ValueError: a bound is not a version, or the range is empty or overlaps the range of another implementation.
     """
     name = _library_name(library)
     versions = VersionRange.parse(from_version, to_version)

@@ -19,7 +19,7 @@ Registrations = dict[str, dict[str, bytes]]
 
 
 def registrations(pickled: Callable[[object], bytes]) -> Registrations:
-    """Return the environments that this process has registered, without those of the library itself.
+    """Return the environments that this process has registered, without the library's own.
 
     Args:
         pickled: pickles a record by value. Records for which it raises are left out.

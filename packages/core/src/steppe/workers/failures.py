@@ -42,7 +42,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, doing: str) -> Failure:
-        """Describe an exception; ``doing`` is replaced by that of an :class:`ItemError`."""
+        """Describe an exception; the ``doing`` of an :class:`ItemError` replaces ``doing``."""
         index = None
         if isinstance(error, ItemError):
             doing, index = error.doing, error.index

@@ -29,7 +29,7 @@ def for_worker(message: object) -> bytes:
 
 
 def for_caller(message: object) -> bytes:
-    """Pickle an answer of a worker; classes that the caller's script has sent by value become those of the script."""
+    """Pickle an answer of a worker; classes that the caller's script has sent by value become the script's classes."""
     try:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError):

@@ -142,7 +142,7 @@ class ArrayEnv(EnvBase):
         return self.no_rows_reason() or no_layout_reason(self, loose=loose)
 
     def no_rows_reason(self) -> str | None:
-        """Return what else than its specs keeps the data out of rows of arrays, or None; a wrapper adds reasons."""
+        """Return why this environment cannot use rows, apart from its specs; None if it can. Wrappers add reasons."""
         if self.state_keys:
             return "the environment takes a state."
         return "it is a batch itself." if self.batch_size else None

@@ -1,4 +1,4 @@
-"""Checks of the data of steps: the action in each step, everything else in the first one."""
+"""Checks each action, and the rest of the data once, at the first step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Expectation:
         return leaves
 
     def check_action(self, tensordict: TensorDictBase, *, acting: Any = None, rows: Any = None) -> None:
-        """Check the actions in ``tensordict``, and convert those of another dtype there.
+        """Check the actions in ``tensordict``, and convert actions of another dtype in place.
 
         Args:
             tensordict: data with the actions. If it has a mask ``"_step"``, only rows that are True are checked.

@@ -97,7 +97,7 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
 
     Raises:
         PolicyError: the policy is not callable, or its parameters do not match the observations.
-        SpecError: ``check_env`` has found that its actions are not those of the environment.
+        SpecError: ``check_env`` has found that its actions do not fit the environment.
     """
     if isinstance(policy, torch.nn.Module):
         for part in policy.modules():

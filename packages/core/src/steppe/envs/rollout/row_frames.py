@@ -100,7 +100,7 @@ class RowFrames:
         self.taken = 0
 
     def keep_in(self, memory: Mapping[Key, torch.Tensor]) -> None:
-        """Write the frames to other memory, which is not given away, those that were taken included.
+        """Use memory of the caller from now on, and move the steps taken so far into it.
 
         Args:
             memory: tensors ``[*B, T, *shape]`` on the host by key. Entries without one get new memory.
@@ -230,7 +230,7 @@ class RowFrames:
                     if key not in own:
                         kept[key] = value
                 elif key != "next" or data is not root:
-                    # A group may also hold entries of the environment, which are those of this step.
+                    # A group may also hold entries of the environment, which belong to this step.
                     kept.update({path: leaf for path, leaf in _leaves(key, value) if path not in own})
         return kept
 
@@ -342,7 +342,7 @@ class RowFrames:
             for key, values in block.items():
                 self._actions[key][t : t + n] = values
             copies, stretch = self._copies, self._stretch
-            # A batch decodes actions in each step, one environment those of all steps of a block at once.
+            # A batch decodes actions at each step; a single environment decodes the whole block at once.
             decoded: Sequence[Any] = range(n) if batched else decode(block)
             for start in range(0, n, stretch):
                 for action in decoded[start : start + stretch]:

@@ -23,7 +23,7 @@ __all__ = ["TransformedWriter"]
 class TransformedWriter(RowWriter):
     """Write rows of transformed data.
 
-    A transform runs once for all rows if those of all environments have the same ``Transform.shared_key``, otherwise
+    A transform runs once for all rows if its ``Transform.shared_key`` is the same in all environments, otherwise
     row by row.
 
     Args:
@@ -49,7 +49,7 @@ class TransformedWriter(RowWriter):
             hook.rows is not None or hook.does_nothing or hook.only_inverts for plan in plans for hook in plan.hooks
         )
         if any(plan.reads_root_before(i) for plan in plans for i in plan.repeating):
-            self.on_arrays = False  # repeated steps begin at other roots than that of the caller
+            self.on_arrays = False  # repeated steps do not begin at the root of the caller
         self._base_arrays = {} if base.own_rows is None else self._arrays_of_base(base.own_rows)
 
     def _arrays_of_base(self, rows: Rows) -> dict[tuple[Value, bool], Array]:
@@ -72,7 +72,7 @@ class TransformedWriter(RowWriter):
         return self.base.decode(self._inverses.of_rows(actions))
 
     def fast_decoder(self, batch_size: torch.Size) -> Callable[[torch.Tensor], Any] | None:
-        """Return that of the base; if transforms change actions, one for the only action of a single row, or None."""
+        """Return the base's fast decoder. If transforms change actions, only a single row has one."""
         if not self._inverses:
             return self.base.fast_decoder(batch_size)
         if batch_size or self._of_one is None:
@@ -232,7 +232,7 @@ class _BoundChain(BoundWriter):
         # Done entries of the root that this chain must clear at a reset: the base clears the arrays that both share.
         base_done = {id(array) for array, _ in self.base_rows.done.values()}
         self._root_done = [array for array, _ in self.rows.done.values() if id(array) not in base_done]
-        # Transforms that read entries of the base at the root would read those of the next episode.
+        # Transforms that read the root of the base would read the next episode's.
         self.resets_in_step = inner.resets_in_step and not any(plan.reads_base_root for plan in chains.plans)
         self._may_end = any(plan.parts[i].writes_done for plan in chains.plans for i in part)
         #: Done entries ``[n, *shape]`` of ``next`` behind these transforms.

@@ -21,7 +21,7 @@ __all__ = ["EntryKernel", "Prepare", "bind_entries", "check_result", "clip_kerne
 #: computes them.
 Prepare = Callable[[Key, Array, Array], Callable[[], object]]
 
-#: Bytes of a block: those of a core's cache. It holds a few images, which share the cost of a call.
+#: Bytes of a block. It fits into the cache of a core, and holds a few images, which share the cost of a call.
 _CACHE = 2**21
 #: Size of the blocks of expensive calls, in caches: one call for all rows might need too much memory.
 _MANY = 8

@@ -46,7 +46,7 @@ def leaves(transform: Transform) -> Iterator[Transform]:
 class Pipeline:
     """The hooks around each call of the base environment, collected once.
 
-    A transform receives the root as the environment before it does: after its own inverse and those of later
+    A transform receives the root as the environment before it does: after its own inverse and the inverses of later
     transforms. Each of these versions of the root is a *view*, and there is one for each inverse.
 
     Attributes:
@@ -60,7 +60,7 @@ class Pipeline:
         passed_through_keys: keys that the environment with all transforms passes through; see
             :attr:`EnvBase.passed_through_keys`.
         two_trips: whether a step and its resets take two round trips, because a transform decides which episodes end.
-        plain_step: whether the ``step`` of the base is that of EnvBase, so that ``_whole_step`` may replace it.
+        plain_step: whether the base does not override ``EnvBase.step``, so that ``_whole_step`` may replace it.
         by_rows: whether steps and resets of some rows may pass the data of these rows only through the transforms.
         hidden: observations of the base that a transform replaces; the base does not receive them.
     """

@@ -17,7 +17,7 @@ from steppe.transforms.transform_keys import Key
 
 __all__ = ["RowInverses"]
 
-#: Turns actions ``[k, *shape]``, of rows or of steps, into those of the environment before the transform.
+#: Turns actions ``[k, *shape]``, of rows or of steps, into actions of the environment before the transform.
 _Inverse = Callable[[torch.Tensor], torch.Tensor]
 
 

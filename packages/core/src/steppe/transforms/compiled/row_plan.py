@@ -50,7 +50,7 @@ class Memory:
 
     Args:
         rows: the caller's rows.
-        arrays: arrays of values that are in other memory, by value and whether they are those of the root.
+        arrays: arrays of values that are in other memory, by value and whether they belong to the root.
     """
 
     def __init__(self, rows: Rows, arrays: dict[tuple[Value, bool], Array] | None = None) -> None:
@@ -261,7 +261,7 @@ def shared(plans: Sequence[RowPlan], i: int) -> bool:
 
 
 def links(parts: Iterable[Transform], specs: EnvSpecs) -> Iterator[Link]:
-    """Yield the transforms of a chain, with the hooks and specs that follow from those of the environment."""
+    """Yield the transforms of a chain, with the hooks and specs that follow from the specs of the environment."""
     for part in parts:
         link = Link(part, part.hooks_in(specs), specs, part.specs_behind(specs))
         yield link

@@ -50,7 +50,7 @@ def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, part: slic
 
     Args:
         plan: the plan whose values have the memory.
-        chain: the plan whose transform it is: that of the row, if each row has a chain of its own.
+        chain: the plan of the transform. If each row has its own chain, it is the chain of this row.
         i: position of the transform.
         memory: the arrays of the values.
         part: the rows that the transform changes.
@@ -77,7 +77,7 @@ def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, part: slic
 
 
 def row_by_row(stages: Sequence[Stage], progress: Progress) -> Stage:
-    """Return one stage of those of a transform in several environments, each of which has a chain of its own."""
+    """Join the stages of a transform in several environments, each of which has its own chain, into one stage."""
     steps = [stage.step or _no_step for stage in stages]
     resets = [stage.reset or _no_reset for stage in stages]
 

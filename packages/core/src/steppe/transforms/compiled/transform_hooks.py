@@ -166,7 +166,7 @@ class RowHooks:
         reads: entries of ``next`` that it reads.
         writes: entries of ``next`` that the environment before the transform has, and that it overwrites.
         casts: entries whose dtype the transform changes. numpy casts them as they are written, without a function.
-        wrap: function that returns the bound writer to step in place of that of the environment with the transforms
+        wrap: function that returns the bound writer to step in place of the one of the environment with the transforms
             before this one, such as one that repeats its steps. The functions of ``bind`` and later transforms run
             behind it. ``Hooks.inverse`` and ``Hooks.before_reset`` must change no data then; rows do not call them.
         steps_again: whether that writer may step the environment several times in one step.
@@ -189,7 +189,7 @@ class Hooks:
         step: function of the root and ``next`` that writes into ``next`` and returns it.
         reset: function of the argument of ``reset`` (or None) and the data of the reset; writes into that data and
             returns it. Rows that are not reset get their values back afterwards.
-        inverse: function that turns a copy of the argument of ``step`` into that of the environment before.
+        inverse: function that turns a copy of the argument of ``step`` into the argument of the inner environment.
         before_reset: the same for the argument of ``reset``, which may be None.
         instead_of_reset: function of the argument of ``reset`` that returns data of a reset, so that the environment
             before is not reset; None to reset it.

@@ -42,7 +42,7 @@ def loaded_since(before: Collection[str]) -> list[str]:
 
 
 def modules_of_caller(names: Collection[str]) -> list[str]:
-    """Return those of the modules that are the caller's own, for a fork of the fork server to import.
+    """Return the modules that are the caller's own, for a fork of the fork server to import.
 
     Modules of plugins and of their libraries are imported by the fork server itself, once workers have used them.
 

@@ -86,7 +86,7 @@ class _Server:
     def _choose(
         self, names: Collection[str], settings: ProcessSettings, timeout: float, wait: bool, fds: list[int]
     ) -> None:
-        """Send the key of a module server with those of ``names`` that are the caller's own; ``()`` if there is none.
+        """Send the key of a module server with the ``names`` that are the caller's own; ``()`` if there is none.
 
         If there is no such module server, one is started. It can be used if its import ends within ``timeout``, and
         this time if ``wait`` is True.
