@@ -223,8 +223,8 @@ class Spec(metaclass=SpecMeta):
             val: array, tensor, number or nested list of the spec's shape, with any leading dimensions.
             ignore_device: leave the data on its device.
             key: name of the data in errors.
-            lead: the leading dimensions that ``val`` must have. None: any for one tensor; the data's own for a TensorDict
-                or a stacked tensor; none for a dict, or a list with the value of each part of a stack.
+            lead: the leading dimensions that ``val`` must have. None: any for one tensor; the data's own for a
+                TensorDict or a stacked tensor; none for a dict, or a list with the value of each part of a stack.
 
         Raises:
             SpecError: the shape does not match, the value is not numeric, or an integer or bool dtype cannot hold it.
