@@ -168,14 +168,10 @@ def portable(session: nox.Session) -> None:
 @nox.session
 def torchrl(session: nox.Session) -> None:
     """Train TorchRL's modules on steppe's data; compare programs of both libraries."""
-    use_base(session)
-    shared = ("steppe", "steppe-multi-agent", "steppe-testing")
-    ours = (*shared, "steppe-agents", "steppe-gym", "steppe-pools", "steppe-torchrl")
-    transforms = [found.name for found in packages() if found.path.parent.name == "transforms"]
-    install_local(session, *ours, *transforms, dependencies=False)
+    install_for_tests(session)
+    install_local(session, "steppe-torchrl", dependencies=False)
     # The newest TorchRL, with the version of tensordict that it requires instead of that of the base.
-    free = write_constraints(session, "torchrl", "tensordict")
-    session.install("-c", free, "torchrl", "gymnasium[classic-control]")
+    session.install("-c", write_constraints(session, "torchrl", "tensordict"), "torchrl")
     session.run("python", "-m", "pytest", "tests/bridges/torchrl", *session.posargs, env=HEADLESS)
     session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", "bridges", env=HEADLESS)
 

@@ -29,6 +29,8 @@ from tests.core.specs.test_contract import (  # noqa: F401
 pytest.importorskip("torchrl")
 Choice = pytest.importorskip("steppe_torchrl").Choice
 
+pytestmark = pytest.mark.matrix
+
 SPECS = {
     "specs": lambda: Choice([Categorical(3, (2, 3)), Categorical(4, (2, 3))]),
     "values": lambda: Choice([NonTensorData(x, batch_size=(2, 3)) for x in ("a", "b")]),

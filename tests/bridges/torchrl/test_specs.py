@@ -19,6 +19,8 @@ modules = pytest.importorskip("torchrl.modules")
 objectives = pytest.importorskip("torchrl.objectives")
 to_torchrl, from_torchrl = bridge.to_torchrl, bridge.from_torchrl
 
+pytestmark = pytest.mark.matrix
+
 MASK = torch.tensor([[True, False, True], [False, True, True]])
 
 

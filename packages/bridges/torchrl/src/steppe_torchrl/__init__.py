@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .choice import Choice as Choice
-    from .specs import from_torchrl as from_torchrl
+    from .conversion import from_torchrl as from_torchrl
+    from .exported_env import ExportedEnv as ExportedEnv
+    from .exported_env import as_torchrl as as_torchrl
+    from .imported_env import ImportedEnv as ImportedEnv
     from .specs import to_torchrl as to_torchrl
 
-_EXPORTS = {"Choice": "choice", "from_torchrl": "specs", "to_torchrl": "specs"}
+_EXPORTS = {
+    "Choice": "choice",
+    "ExportedEnv": "exported_env",
+    "ImportedEnv": "imported_env",
+    "as_torchrl": "exported_env",
+    "from_torchrl": "conversion",
+    "to_torchrl": "specs",
+}
 
 __all__ = [*_EXPORTS]
 

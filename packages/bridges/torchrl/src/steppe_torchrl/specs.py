@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, TypeAlias, overload
 
 import torch
@@ -11,11 +11,12 @@ import torchrl.data as torchrl_specs
 from tensordict import is_non_tensor
 
 import steppe.specs as steppe_specs
+from steppe.envs import EnvBase
 from steppe.errors import SpecError
 
 from .choice import Choice, Fixed
 
-__all__ = ["from_torchrl", "to_torchrl"]
+__all__ = ["spec_from_torchrl", "to_torchrl"]
 
 #: A spec of either library. Attributes of the same name are read from both, so no common static type exists.
 _AnySpec: TypeAlias = Any
@@ -51,41 +52,22 @@ def to_torchrl(spec: _AnySpec) -> _AnySpec:
     """
     if spec is None or isinstance(spec, torchrl_specs.TensorSpec):
         return spec
-    converted = _convert(spec, steppe_specs, torchrl_specs)
+    converted = _convert(spec, _STEPPE, torchrl_specs)
     if converted is None:
-        raise SpecError(f"to_torchrl takes a spec of steppe, found {type(spec).__name__}.")
+        hint = " Use as_torchrl for an environment." if isinstance(spec, EnvBase) else ""
+        raise SpecError(f"to_torchrl takes a spec of steppe, found {type(spec).__name__}.{hint}")
     return converted
 
 
-@overload
-def from_torchrl(spec: None) -> None: ...
-
-
-@overload
-def from_torchrl(spec: steppe_specs.Spec | torchrl_specs.TensorSpec) -> steppe_specs.Spec: ...
-
-
-def from_torchrl(spec: _AnySpec) -> _AnySpec:
-    """Convert a spec of TorchRL to the equivalent spec of steppe.
-
-    Use it for the specs of an environment, a transform or a policy written with TorchRL's classes::
-
-        self.action_spec = from_torchrl(action_spec)
-
-    Args:
-        spec: a spec of ``torchrl.data``. A spec of steppe and None are returned unchanged.
-
-    Returns:
-        An independent, unlocked spec of the class of the same name, with equal shape, dtype, device, domain and mask.
-
-    Raises:
-        SpecError: ``spec`` is not a spec, or steppe has no class of that name.
-    """
+def spec_from_torchrl(spec: _AnySpec) -> _AnySpec:
+    """Convert a spec of TorchRL to the equivalent spec of steppe; see :func:`steppe_torchrl.from_torchrl`."""
     if spec is None or isinstance(spec, steppe_specs.Spec):
         return spec
-    converted = _convert(spec, torchrl_specs, steppe_specs)
+    converted = _convert(spec, torchrl_specs, _STEPPE)
     if converted is None:
-        raise SpecError(f"from_torchrl takes a spec of torchrl.data, found {type(spec).__name__}.")
+        raise SpecError(
+            f"from_torchrl takes a spec of torchrl.data or an environment of TorchRL, found {type(spec).__name__}."
+        )
     return converted
 
 
@@ -151,7 +133,7 @@ def _non_tensor(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
 
 
 def _choice(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
-    convert = to_torchrl if kind is torchrl_specs.Choice else from_torchrl
+    convert = to_torchrl if kind is torchrl_specs.Choice else spec_from_torchrl
     # TorchRL's Choice has no public attribute for its choices.
     parts = spec.choices if isinstance(spec, Choice) else vars(spec)["_choices"]
     return kind([_value(part) if _is_value(part) else convert(part) for part in parts])
@@ -174,14 +156,14 @@ def _value(part: Any) -> Any:
 
 
 def _composite(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
-    convert = to_torchrl if kind is torchrl_specs.Composite else from_torchrl
+    convert = to_torchrl if kind is torchrl_specs.Composite else spec_from_torchrl
     entries = {key: convert(child) for key, child in spec.items()}
     names = spec.names if any(spec.names) else None
     return kind(entries, shape=spec.shape, device=spec.device, data_cls=spec.data_cls, names=names)
 
 
 def _stack(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
-    convert = to_torchrl if kind in (torchrl_specs.Stacked, torchrl_specs.StackedComposite) else from_torchrl
+    convert = to_torchrl if kind in (torchrl_specs.Stacked, torchrl_specs.StackedComposite) else spec_from_torchrl
     return kind(*(convert(part) for part in spec.unbind(spec.dim)), dim=spec.dim)
 
 
@@ -202,7 +184,11 @@ _CONVERTERS: dict[str, Callable[[_AnySpec, _SpecClass], _AnySpec]] = {
 }
 
 
-def _convert(spec: _AnySpec, source: ModuleType, target: ModuleType) -> _AnySpec:
+# The classes of steppe's specs; Choice is a class of this package.
+_STEPPE = SimpleNamespace(**{name: getattr(steppe_specs, name, Choice) for name in _CONVERTERS})
+
+
+def _convert(spec: _AnySpec, source: Any, target: Any) -> _AnySpec:
     """Convert a spec of one library to the other; return None if its class is unknown."""
     for name, convert in _CONVERTERS.items():
         if isinstance(spec, getattr(source, name)):
