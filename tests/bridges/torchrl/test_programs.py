@@ -21,7 +21,7 @@ pytest.importorskip("torchrl")
 PROGRAMS = Path(__file__).parent / "programs"
 # Where the names of TorchRL's users are.
 MODULES = {
-    "steppe": ["steppe", "steppe_gym", "steppe.transforms"],
+    "steppe": ["steppe", "steppe_gym", "steppe.transforms", "steppe_torchrl.names"],
     "torchrl": [
         "torchrl.envs",
         "torchrl.envs.transforms",
@@ -29,6 +29,7 @@ MODULES = {
         "torchrl.collectors",
         "torchrl.envs.utils",
         "torchrl._utils",
+        "torchrl.data.utils",
     ],
 }
 
