@@ -9,7 +9,6 @@ package that they test (tools/workspace.py).
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from packaging.specifiers import SpecifierSet
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools.base_env import CONSTRAINTS, use_base
+from tools.documents import shell_blocks
 from tools.wheelhouse import build_wheels, families, install_extras, new_environment
 from tools.workspace import ROOT, all_rows, packages, with_required
 
@@ -92,14 +92,18 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def clone(session: nox.Session) -> None:
-    """Run the line of the README that installs from a clone.
+    """Run the commands of the README that install from a clone.
 
-    The new environment has only pip.
+    The new environment has only pip. Then further extras are installed, as error messages say.
     """
-    (line,) = re.findall(r"^python -m pip install torch && .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
     # The tested versions. pip may have this build of torch in its cache.
-    session.run("sh", "-c", line, external=True, env={"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "1"})
+    pip = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "1"}
+    for lines in shell_blocks(ROOT / "README.md", "Install"):
+        session.run("sh", "-e", "-c", lines, external=True, env=pip)
     session.run("python", "tools/try_extra.py", "gym", "vmas", env=HEADLESS)
+    for extras in ("record", "agents,pools", "transforms", "dm-control"):
+        session.run("python", "-m", "pip", "install", f"steppe[{extras}]", env=pip)
+        session.run("python", "tools/try_extra.py", *extras.split(","), env=HEADLESS)
 
 
 @nox.session

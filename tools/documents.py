@@ -1,4 +1,4 @@
-"""Find programs in documents: code blocks that begin with the name of a file."""
+"""Find programs and commands in documents."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import re
 from pathlib import Path
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# The fence of a block with a language has text behind it, so a fence alone begins or ends one.
+_COMMANDS = re.compile(r"^```\n((?:(?!```).*\n)+)```$(?=\n\n|\n*\Z)", re.MULTILINE)
 
 
 def blocks(document: Path) -> list[str]:
     """Return all Python blocks of a document."""
     return _BLOCK.findall(document.read_text(encoding="utf-8"))
+
+
+def shell_blocks(document: Path, heading: str = "") -> list[str]:
+    """Return the blocks of commands, which name no language; only those of a section if a heading is given."""
+    text = document.read_text(encoding="utf-8")
+    if heading:
+        text = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return _COMMANDS.findall(text)
 
 
 def program(document: Path, name: str) -> str:

@@ -94,6 +94,23 @@ def test_a_policy_with_wrong_actions_leaves_no_file(tmp_path):
     assert list(tmp_path.glob("*.mp4")) == []
 
 
+@pytest.mark.parametrize(
+    ("id", "library", "extra"),
+    [
+        ("gym:Pendulum-v1", "pygame", "gymnasium[classic"),
+        ("gym:FrozenLake-v1", "pygame", "gymnasium[toy"),
+        ("gym:HalfCheetah-v5", "mujoco", "gymnasium[mujoco]"),
+    ],
+)
+def test_an_error_names_the_extra_that_renders(tmp_path, id, library, extra):
+    blocked = f"import sys; sys.modules[{library!r}] = None; from steppe.cli import main"
+    program = f"{blocked}; sys.exit(main(['record', {id!r}, '--out', 'it.mp4']))"
+    done = subprocess.run([*python(), "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=CHILD)
+
+    assert done.returncode == 2
+    assert f"pip install '{extra}" in done.stderr.replace('"', "'")
+
+
 def test_an_environment_that_renders_nothing_says_so(tmp_path):
     done = steppe(tmp_path, "envpool:CartPole-v1", "--out", "it.mp4")
 

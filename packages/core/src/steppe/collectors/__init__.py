@@ -4,8 +4,8 @@ Collectors, agents and actors of other installed packages are found here by thei
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
 is missing, access raises :class:`~steppe.errors.ClassNotFound`, in ``hasattr`` too.
 
-``Delivery``, ``WorkerGroup``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations``, the constants and the functions
-in lower case are for packages that extend collectors, as steppe-agents does.
+``Delivery``, ``WorkerGroup``, ``WorkerLink``, ``WorkersBackend``, ``AgentDeclarations``, the constants and the
+functions in lower case are for packages that extend collectors, as steppe-agents does.
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ help = "record a video of a policy"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Record a video of one episode. Several environments are shown side by side."
+    parser.epilog = (
+        "Environments of gymnasium render with the libraries of its extras: "
+        "pip install 'gymnasium[classic-control,toy-text,box2d,mujoco]'."
+    )
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the video, .mp4 or .gif")
