@@ -6,15 +6,11 @@ import re
 
 import pytest
 
-from tools.module_table import ARCHITECTURE, CORE, basenames
+from tools.module_table import ARCHITECTURE, CORE
 
 TEXT = ARCHITECTURE.read_text(encoding="utf-8")
 CHANGES = TEXT.partition("## Where do I change")[2].partition("\n## ")[0]
 ROWS = [line.strip("|").split("|") for line in CHANGES.splitlines() if line.startswith("| ")][1:]
-
-
-def test_no_two_modules_share_a_basename():
-    assert {name: paths for name, paths in basenames().items() if len(paths) > 1} == {}
 
 
 def test_there_are_twenty_changes():
