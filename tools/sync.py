@@ -1,7 +1,8 @@
 """Write the files that are generated from the packages' pyproject.toml files.
 
-These are the extras of the core, the table of the names that first-party packages provide, the tables of versions in
-READMEs, the table of all transforms in docs/transforms.md, and the table of the core's modules in ARCHITECTURE.md.
+These are the authors and classifiers of each package, the extras of the core, the table of the names that first-party
+packages provide, the tables of versions in READMEs, the table of all transforms in docs/transforms.md, and the table of
+the core's modules in ARCHITECTURE.md.
 ``--check`` writes nothing, and fails if a file is out of date.
 """
 
@@ -32,6 +33,25 @@ _KINDS = {
     "logger": "steppe.loggers",
     "command": "steppe.commands",
 }
+
+#: What the page of every package on an index shows.
+_METADATA = """authors = [{ name = "the steppe authors" }]
+classifiers = [
+    "Development Status :: 4 - Beta",
+    "Intended Audience :: Developers",
+    "Intended Audience :: Science/Research",
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3.10",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Typing :: Typed",
+]
+"""
+_OLD_METADATA = re.compile(r"^authors = .*\n|^classifiers = \[\n(?: .*\n)*\]\n", re.MULTILINE)
+_PYTHON = re.compile(r"^requires-python = .*\n", re.MULTILINE)
 
 _EXTRAS = re.compile(r"(?<=# Written by `nox -s sync`: do not edit\.\n).*?(?=# End of what is written\.\n)", re.DOTALL)
 
@@ -119,6 +139,11 @@ def _transforms_of(package: str, where: str, lines: dict[str, str]) -> str:
     return f"## {package}\n\n{where[0].upper()}{where[1:]}.\n\n| Transform | Purpose |\n|---|---|\n{''.join(rows)}"
 
 
+def with_metadata(text: str) -> str:
+    """Return a pyproject.toml with the authors and classifiers of all packages, behind ``requires-python``."""
+    return _PYTHON.sub(lambda match: match.group() + _METADATA, _OLD_METADATA.sub("", text), count=1)
+
+
 def _readmes(all_packages: list[Package]) -> dict[Path, str]:
     """Return each README that has a table of versions, with the new table."""
     texts = {}
@@ -134,11 +159,13 @@ def _readmes(all_packages: list[Package]) -> dict[Path, str]:
 def expected() -> dict[Path, str]:
     """Return each generated file with its expected content."""
     all_packages = packages()
-    core = CORE.read_text(encoding="utf-8")
+    projects = {package.path / "pyproject.toml" for package in all_packages}
+    generated = {path: with_metadata(path.read_text(encoding="utf-8")) for path in projects}
+    core = generated[CORE]
     if not _EXTRAS.search(core):
         raise SystemExit(f"{CORE.relative_to(ROOT)} lacks the two comments around the generated extras.")
     body = extras(all_packages)
-    generated = {CORE: _EXTRAS.sub(lambda _: body, core), TABLE: table(all_packages)}
+    generated |= {CORE: _EXTRAS.sub(lambda _: body, core), TABLE: table(all_packages)}
     page = TRANSFORMS.read_text(encoding="utf-8")
     if not _TRANSFORMS.search(page):
         raise SystemExit(f"{TRANSFORMS.relative_to(ROOT)} lacks the comments around its generated tables.")

@@ -61,6 +61,18 @@ def test_a_package_declares_description_types_and_pythons(package: Package):
     assert project["requires-python"].startswith(">=3.1")
 
 
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_the_page_of_a_package_on_an_index_is_complete(package: Package):
+    """A package has authors, classifiers (both from `nox -s sync`), keywords, and a README that says what it is."""
+    project = package.pyproject["project"]
+    title, _, rest = (package.path / "README.md").read_text(encoding="utf-8").partition("\n\n")
+
+    assert {"authors", "classifiers", "keywords"} <= set(project)
+    assert "reinforcement learning" in project["keywords"]
+    assert title == f"# {package.name}"
+    assert "steppe" in rest.partition("\n\n")[0] or package.name == "steppe"
+
+
 def test_every_wheel_has_a_py_typed_marker(tmp_path):
     build = [sys.executable, str(ROOT / "tools/build_packages.py"), str(tmp_path)]
     subprocess.run([*build, *(str(package.path) for package in PACKAGES)], check=True, timeout=CHILD)
