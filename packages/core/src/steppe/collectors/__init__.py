@@ -32,7 +32,7 @@ from steppe.collectors.schedules import Continuous, Lockstep
 from steppe.collectors.serving import WorkerLink
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.collectors.trajectories import scatter, split_trajectories
-from steppe.collectors.weights import NewWeights, values_for, write_into
+from steppe.collectors.weights import Field, NewWeights, values_for, write_into
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP
 from steppe.collectors.workers_backend import WorkersBackend
@@ -51,6 +51,7 @@ __all__ = [
     "DataCollectorBase",
     "Delivery",
     "Draw",
+    "Field",
     "LocalBackend",
     "Lockstep",
     "MultiSyncDataCollector",

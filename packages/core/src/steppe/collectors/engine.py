@@ -15,6 +15,7 @@ from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.schedules import Lockstep
+from steppe.collectors.worker_group import ProcessGroup, WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType, spread_seed
 from steppe.errors import PolicyError
@@ -195,7 +196,7 @@ class Collector(DataCollectorBase):
         defaults = Collector.__init__.__kwdefaults__ or {}
         arguments.check_others(name, others, defaults)
         makers = arguments.makers_of(name, create_env_fn, num_workers, always=self.schedule is not None)
-        joins_batches = self.schedule is not None and issubclass(self.schedule, Lockstep)
+        joins_batches = self.schedule is Lockstep
         arguments.check(name, settings, defaults, has_workers=makers is not None, joins_batches=joins_batches)
         self.cat_results = "stack" if cat_results is None else cat_results
         settings["device"] = device = devices if device is None else device
@@ -256,6 +257,15 @@ class Collector(DataCollectorBase):
             self.closed = True
             self.backend.abandon()
             raise
+
+    def new_group(self, n: int, settings: Mapping[str, Any]) -> WorkerGroup:
+        """Return the workers, not started yet: processes of this machine. Collectors on other engines override it.
+
+        Args:
+            n: the number of workers.
+            settings: the arguments of this collector.
+        """
+        return ProcessGroup(n, settings["start_method"])
 
     def deliver_anew(self) -> None:
         """Deliver batches as the attributes of this collector say now, and drop what is held back."""

@@ -79,7 +79,10 @@ class WorkerLink(Service):
         collector: the collector of this worker.
         backend: the backend of the collector.
         n_workers: how many workers there are.
+        copies_batches: whether batches that are sent are copied first, because a pickle of views has all their memory.
     """
+
+    copies_batches = True
 
     def __init__(self, worker: WorkerEnd, task: dict[str, Any]) -> None:
         self.worker, self.task = worker, task
@@ -177,7 +180,7 @@ class WorkerLink(Service):
             self.collector.deliver(batch)
             return None, steps
         if not self._rows or random:
-            return batch.clone(), steps
+            return batch.clone() if self.copies_batches else batch, steps
         for key, target in self._rows[block].items():
             value = batch.get(key)
             if value.data_ptr() != target.data_ptr():  # most entries are written there step by step

@@ -17,6 +17,10 @@ from steppe.workers import SHUTDOWN_TIMEOUT, Pool, other_process
 __all__ = ["ProcessGroup", "PublishedWeights", "WorkerGroup"]
 
 
+#: The module with the function that each process runs.
+_SERVING = "steppe.collectors.serving"
+
+
 class PublishedWeights(Protocol):
     """The weights of a policy that the workers of a group read: :class:`SharedWeights` on one machine.
 
@@ -139,13 +143,14 @@ class ProcessGroup(Pool, WorkerGroup):
     """Worker processes on this machine. Weights, flags and batches are in memory that all share.
 
     Args:
-        *args, **kwargs: see :class:`~steppe.workers.Pool`.
+        n: the number of workers.
+        method: how they are started, see :class:`~steppe.workers.Pool`.
     """
 
     shares_memory = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, n: int, method: str | None) -> None:
+        super().__init__(n, f"{_SERVING}:serve", method=method, preload=[_SERVING], label="collector")
         # Shared with the workers once they are connected; from the start, so that stopping finds it.
         self._flags = memoryview(bytearray(8 * PER_WORKER * len(self))).cast("q")
 

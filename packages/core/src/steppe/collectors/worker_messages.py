@@ -11,10 +11,7 @@ from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.weights import Field
 from steppe.specs import Composite
 
-__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "tasks_of"]
-
-#: The function that each worker runs.
-ENTRY = "steppe.collectors.serving:serve"
+__all__ = ["HAS_WEIGHTS", "PER_WORKER", "STOP", "Report", "tasks_of"]
 
 #: Flags of each worker in the control block: the caller asks it to stop, and it has read the weights for its request.
 STOP, HAS_WEIGHTS, PER_WORKER = 0, 1, 8

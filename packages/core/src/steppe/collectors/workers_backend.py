@@ -17,8 +17,7 @@ from steppe.collectors.batch_memory import BatchMemory
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import DELIVERY_SETTINGS
 from steppe.collectors.weights import SourcePolicy, values_for
-from steppe.collectors.worker_group import ProcessGroup, WorkerGroup
-from steppe.collectors.worker_messages import ENTRY, Report, tasks_of
+from steppe.collectors.worker_messages import Report, tasks_of
 from steppe.envs import done_groups, spread_seed
 from steppe.errors import ClosedError, PolicyError, SpecError, StateError, WorkerError, WorkerTimeout
 from steppe.specs import Composite
@@ -38,8 +37,6 @@ __all__ = ["WorkersBackend"]
 
 #: Frames of a batch if ``frames_per_batch`` is not given.
 _FRAMES = 200
-
-_PRELOAD = ["steppe.collectors.serving"]
 
 #: Seconds between two checks whether a worker has read its weights.
 _LOOK = 0.0005
@@ -104,7 +101,7 @@ class WorkersBackend(CollectorBackend):
         self._calls: dict[int, Receive] = {}
         #: The batches that were not taken yet, None for those in memory, and their steps.
         self._ready: dict[int, tuple[TensorDictBase | None, int]] = {}
-        self.pool = self.new_group(n, settings)
+        self.pool = collector.new_group(n, settings)
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
             self.pool.begin(tasks, num_threads=settings["num_sub_threads"])
@@ -117,10 +114,6 @@ class WorkersBackend(CollectorBackend):
         except BaseException:
             self.abandon()
             raise
-
-    def new_group(self, n: int, settings: Mapping[str, Any]) -> WorkerGroup:
-        """Return a group for ``n`` workers, which are not started yet; other engines override this method."""
-        return ProcessGroup(n, ENTRY, method=settings["start_method"], preload=_PRELOAD, label="collector")
 
     def _reported(self, timeout: float | None) -> list[Report]:
         """Wait for the first message of each worker."""

@@ -8,6 +8,8 @@ collectors.
 from __future__ import annotations
 
 from steppe.workers.channel import SpinGate
+from steppe.workers.context import apply as apply_context
+from steppe.workers.context import gather as gather_context
 from steppe.workers.control_block import ControlBlock
 from steppe.workers.failures import Failure, ItemError
 from steppe.workers.in_use import InUse, exclusive
@@ -41,9 +43,11 @@ __all__ = [
     "SharedLock",
     "SpinGate",
     "Worker",
+    "apply_context",
     "check_method",
     "exclusive",
     "fork_server",
+    "gather_context",
     "interrupted",
     "other_process",
     "pickled",

@@ -1,0 +1,249 @@
+"""RemoteGroup: the workers of a collector in processes that another engine starts and calls."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.collectors import Field, NewWeights, WorkerGroup
+from steppe.errors import WorkerError
+from steppe.workers import SHUTDOWN_TIMEOUT, gather_context, pickled
+from steppe_remote.packing import dumps, loads
+from steppe_remote.remote_worker import Message
+from steppe_remote.weights import RemoteWeights
+
+__all__ = ["RemoteGroup", "WorkerGone"]
+
+#: Trajectories that a worker may begin before it is replaced; the replacement numbers its own behind them.
+_TRAJECTORIES = 1 << 32
+
+
+class WorkerGone(Exception):
+    """A worker has ended without an answer.
+
+    Args:
+        why: what the engine knows of it.
+    """
+
+
+class RemoteGroup(WorkerGroup):
+    """Workers that an engine starts in other processes, and in which it calls the methods of a ``RemoteWorker``.
+
+    An engine defines :meth:`launch`, :meth:`submit`, :meth:`wait`, :meth:`result`, :meth:`publish` and :meth:`end`. A
+    *handle* is whatever it returns for a call: a future, or a reference to the result.
+
+    Args:
+        n: the number of workers.
+        restart: replace a worker that has ended. The new one has the newest weights, and a seed derived from that of
+            the old one and the number of its replacements, so that it does not repeat the frames of the old one. It
+            collects the batch that was lost again.
+
+    Attributes:
+        lost_batches: how many batches were lost with workers that were replaced.
+    """
+
+    weights: RemoteWeights
+    label = "collector"
+
+    def __init__(self, n: int, *, restart: bool = False) -> None:
+        self.n, self._restart = n, restart
+        self.in_step, self.lost_batches = True, 0
+        self._handles: dict[int, Any] = {}
+        #: The call of each worker that was not answered yet.
+        self._pending: dict[int, Any] = {}
+        self._sent = [0] * n
+        self._replaced = [0] * n
+        self._tasks: list[bytes] = []
+        self._context: Any = None
+        self._num_threads = 1
+        #: The newest message of each kind that changes how a worker works: its replacement gets them too.
+        self._settings: list[dict[Any, Any]] = [{} for _ in range(n)]
+
+    def __len__(self) -> int:
+        return self.n
+
+    # -- to be defined by an engine -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def launch(self, worker: int) -> None:
+        """Start the process of a worker, which makes a ``RemoteWorker(worker)``, or replace one that has ended."""
+
+    @abstractmethod
+    def submit(self, worker: int, method: str, *args: Any) -> Any:
+        """Begin a call of a method of the RemoteWorker; returns a handle. ``interrupt`` overtakes a running call."""
+
+    @abstractmethod
+    def wait(self, handles: Collection[Any], timeout: float | None) -> Iterable[Any]:
+        """Wait until one of some calls has ended, for ``timeout`` seconds at most; return those that have ended."""
+
+    @abstractmethod
+    def result(self, worker: int, handle: Any) -> Any:
+        """Wait for the end of a call, and return its result.
+
+        Raises:
+            WorkerGone: the worker has ended.
+        """
+
+    @abstractmethod
+    def publish(self, values: dict[str, torch.Tensor]) -> Any:
+        """Store weights where all workers find them; a worker gets the result, as a dict of tensors, as ``values``."""
+
+    @abstractmethod
+    def end(self, worker: int, timeout: float) -> None:
+        """Release the process of a worker: let it end within ``timeout`` seconds, or kill it."""
+
+    # -- start ----------------------------------------------------------------------------------------------------
+
+    def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
+        self._tasks = [pickled(payload) for payload in payloads]
+        self._context, self._num_threads = gather_context(), num_threads
+        for worker in range(self.n):
+            self.launch(worker)
+        for worker in range(self.n):
+            self._handles[worker] = self._submit_start(worker)
+
+    def _submit_start(self, worker: int) -> Any:
+        return self.submit(worker, "start", self._tasks[worker], self._context, self._num_threads)
+
+    def connect(self, fields: list[Field], initial: NewWeights) -> None:
+        self.weights = RemoteWeights(fields, initial, self.publish)
+        handles = {worker: self._submit_connect(worker) for worker in range(self.n)}
+        for worker, handle in handles.items():
+            self._answer(worker, self._result(worker, handle))
+
+    def _submit_connect(self, worker: int) -> Any:
+        self._sent[worker] = self.weights.version
+        return self.submit(worker, "connect", self.n, self.weights.fields, self.weights.published)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def call(self, worker: int, message: Any) -> None:
+        self._pending[worker] = message
+        self._handles[worker] = self._submit_call(worker, message)
+
+    def _submit_call(self, worker: int, message: Any) -> Any:
+        self._note(worker, message)
+        newer = self.weights.version != self._sent[worker]
+        self._sent[worker] = self.weights.version
+        return self.submit(worker, "call", dumps(message), self.weights.published if newer else None)
+
+    def _note(self, worker: int, message: Any) -> None:
+        """Keep a message that a replacement of the worker needs too."""
+        if message[0] in ("deliver_to", "number") or message[:2] == ("collector", "set_seed"):
+            self._settings[worker][message[: 1 if message[0] != "collector" else 2]] = message
+
+    def has_message(self, worker: int) -> bool:
+        return worker in self._handles and bool(list(self.wait([self._handles[worker]], 0.0)))
+
+    def receive(self, worker: int) -> Any:
+        handle = self._handles.pop(worker)
+        try:
+            message: Message = self.result(worker, handle)
+        except WorkerGone as gone:
+            message = self._after_end(worker, gone)
+        if message[0] == "said":
+            self._handles[worker] = self.submit(worker, "more")
+        else:
+            self._pending.pop(worker, None)
+        return self._answer(worker, message)
+
+    def _answer(self, worker: int, message: Message) -> Any:
+        kind, value = message
+        if kind == "failed":
+            raise value.error(self.label, worker)
+        return loads(value)
+
+    def _result(self, worker: int, handle: Any) -> Message:
+        try:
+            message: Message = self.result(worker, handle)
+        except WorkerGone as gone:
+            raise self._gone(worker, gone) from None
+        return message
+
+    def ask(self, messages: Mapping[int, Any]) -> dict[int, Any]:
+        self.in_step = False
+        answers: dict[int, Any] = {}
+        failure: WorkerError | None = None
+        ended = False
+        for worker, message in messages.items():
+            self.call(worker, message)
+        for worker in messages:
+            try:
+                answers[worker] = self.receive(worker)
+            except WorkerError as error:
+                failure, ended = failure or error, ended or not error.remote_traceback
+        self.in_step = not ended
+        if failure is not None:
+            raise failure
+        return answers
+
+    def wait_any(self, timeout: float | None = None) -> list[int]:
+        ready = list(self.wait(list(self._handles.values()), timeout))
+        return [worker for worker, handle in self._handles.items() if handle in ready]
+
+    def interrupt(self, worker: int) -> None:
+        self.submit(worker, "interrupt")
+
+    # -- failures -------------------------------------------------------------------------------------------------
+
+    def _gone(self, worker: int, gone: WorkerGone) -> WorkerError:
+        return WorkerError(f"Worker {worker} ended unexpectedly: {gone}", worker=worker)
+
+    def _after_end(self, worker: int, gone: WorkerGone) -> Message:
+        """Replace a worker that has ended in a call, and return the answer of the new one; or raise."""
+        message = self._pending.get(worker)
+        if not self._restart or message is None:
+            raise self._gone(worker, gone) from None
+        is_batch = message[0] == "batch"
+        self.lost_batches += is_batch
+        lost = "the batch that it collected is lost, and collected again" if is_batch else "its call is repeated"
+        warnings.warn(f"Worker {worker} ended unexpectedly: {gone}. It is replaced; {lost}.", stacklevel=2)
+        self._replaced[worker] += 1
+        self.launch(worker)
+        self._answer(worker, self._result(worker, self._submit_start(worker)))
+        self._answer(worker, self._result(worker, self._submit_connect(worker)))
+        for setting in self._settings_of_replacement(worker):
+            self._answer(worker, self._result(worker, self.submit(worker, "call", dumps(setting), None)))
+        return self._result(worker, self._submit_call(worker, message))
+
+    def _settings_of_replacement(self, worker: int) -> list[Any]:
+        count = self._replaced[worker]
+        settings = dict(self._settings[worker])
+        _, first, distance = settings.get(("number",), ("number", worker, self.n))
+        settings["number",] = ("number", first + distance * count * _TRAJECTORIES, distance)
+        seeded = settings.get(("collector", "set_seed"))
+        if seeded is not None and seeded[2][0] is not None:
+            seed, *others = seeded[2]
+            derived = int(np.random.SeedSequence([seed, count]).generate_state(1)[0])
+            settings["collector", "set_seed"] = (*seeded[:2], (derived, *others), seeded[3])
+        return list(settings.values())
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        for worker in range(self.n):
+            self.end(worker, 0.0)
+
+    def stop(self, timeout: float = SHUTDOWN_TIMEOUT) -> None:
+        end = time.monotonic() + timeout
+        self._handles.clear()
+        self._pending.clear()
+        handles = []
+        for worker in range(len(self._tasks)):
+            try:
+                self.interrupt(worker)
+                handles.append(self.submit(worker, "shutdown"))
+            except Exception:
+                continue  # it has ended, or was never started
+        while handles and (remaining := end - time.monotonic()) > 0.0:
+            ready = list(self.wait(handles, remaining))
+            handles = [handle for handle in handles if handle not in ready]
+        for worker in range(len(self._tasks)):
+            self.end(worker, max(end - time.monotonic(), 0.0))
+        self._tasks = []

@@ -1,0 +1,80 @@
+"""The arguments that all collectors on several machines have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from steppe import ParallelEnv, SerialEnv
+from steppe.collectors import Collector, MultiSyncDataCollector, SyncDataCollector
+from steppe.errors import NotSupported, SpecError
+
+__all__ = ["makers_of_nodes", "weight_update_hook"]
+
+
+def makers_of_nodes(
+    name: str,
+    create_env_fn: Any,
+    num_nodes: int | None,
+    num_workers: int,
+    collector_class: type[Collector] | str | None,
+    *,
+    argument: str = "num_collectors",
+) -> list[Any]:
+    """Return the function that makes the environments of each node.
+
+    Args:
+        name: of the collector, for errors.
+        create_env_fn: makes one environment, or is its id; or a list with one for each node.
+        num_nodes: the number of nodes; None: as many as the list has, or 1.
+        num_workers: the number of environments of a node.
+        collector_class: a class that collects in one process, or in several: then so do the environments of a node.
+        argument: the name of the argument ``num_nodes``.
+
+    Raises:
+        SpecError: the numbers contradict each other.
+        NotSupported: the class delivers the batches of single workers.
+    """
+    makers = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * (num_nodes or 1)
+    if num_nodes is not None and num_nodes != len(makers):
+        raise SpecError(f"{name}: {argument}={num_nodes}, and create_env_fn lists {len(makers)}.")
+    if not makers or num_workers < 1:
+        raise SpecError(f"{name} needs at least one environment, found {len(makers)} nodes of {num_workers}.")
+    chosen = SyncDataCollector if collector_class in (None, "single") else collector_class
+    chosen = MultiSyncDataCollector if chosen == "multi_sync" else chosen
+    if not isinstance(chosen, type) or chosen not in (Collector, SyncDataCollector, MultiSyncDataCollector):
+        raise NotSupported(
+            f"{name}: collector_class is SyncDataCollector or MultiSyncDataCollector, found {collector_class!r}. For "
+            f"batches of whichever worker is ready, take sync=False and a larger {argument}."
+        )
+    if num_workers == 1:
+        return makers
+    batch = ParallelEnv if chosen is MultiSyncDataCollector else SerialEnv
+    return [partial(batch, num_workers, maker) for maker in makers]
+
+
+def weight_update_hook(collector: Collector, interval: int, hook: Callable[[], Any] | None) -> Callable[[], Any] | None:
+    """Return a ``pre_collect_hook`` that updates the weights of the workers at least every ``interval`` batches.
+
+    Args:
+        collector: the collector whose weights are updated.
+        interval: the number of batches; 0 or less: never.
+        hook: the hook of the caller, which is called too.
+    """
+    if interval <= 0:
+        return hook
+    state = [0, 0]  # the version that was last seen, and the batches since
+
+    def update() -> None:
+        if hook is not None:
+            hook()
+        version = collector.policy_version
+        if version != state[0]:
+            state[:] = [version, 0]
+        elif state[1] >= interval:
+            collector.update_policy_weights_()
+            state[:] = [collector.policy_version, 0]
+        state[1] += 1
+
+    return update

@@ -1,0 +1,20 @@
+"""A Ray cluster on this machine, for all tests of steppe-ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Connects this process to a cluster with room for eight small actors."""
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
