@@ -105,7 +105,7 @@ class RayGroup(RemoteGroup):
         try:
             self.places[worker] = ray.get(handle)
         except ray.exceptions.RayError as error:
-            raise self._gone(worker, WorkerGone(_first_line(error))) from error
+            raise self.worker_error(worker, WorkerGone(_first_line(error))) from error
 
     def submit(self, worker: int, method: str, *args: Any) -> Any:
         call = getattr(self._actors[worker], method)

@@ -163,7 +163,7 @@ class RemoteGroup(WorkerGroup):
         try:
             message: Message = self.result(worker, handle)
         except WorkerGone as gone:
-            raise self._gone(worker, gone) from None
+            raise self.worker_error(worker, gone) from None
         return message
 
     def ask(self, messages: Mapping[int, Any]) -> dict[int, Any]:
@@ -192,14 +192,15 @@ class RemoteGroup(WorkerGroup):
 
     # -- failures -------------------------------------------------------------------------------------------------
 
-    def _gone(self, worker: int, gone: WorkerGone) -> WorkerError:
+    def worker_error(self, worker: int, gone: WorkerGone) -> WorkerError:
+        """Return the caller's error after the end of a worker."""
         return WorkerError(f"Worker {worker} ended unexpectedly: {gone}", worker=worker)
 
     def _after_end(self, worker: int, gone: WorkerGone) -> Message:
         """Replace a worker that has ended in a call, and return the answer of the new one; or raise."""
         message = self._pending.get(worker)
         if not self._restart or message is None:
-            raise self._gone(worker, gone) from None
+            raise self.worker_error(worker, gone) from None
         is_batch = message[0] == "batch"
         self.lost_batches += is_batch
         lost = "the batch that it collected is lost, and collected again" if is_batch else "its call is repeated"
