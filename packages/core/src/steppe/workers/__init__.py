@@ -8,8 +8,7 @@ collectors.
 from __future__ import annotations
 
 from steppe.workers.channel import SpinGate
-from steppe.workers.context import apply as apply_context
-from steppe.workers.context import gather as gather_context
+from steppe.workers.context import apply_context, gather_context
 from steppe.workers.control_block import ControlBlock
 from steppe.workers.failures import Failure, ItemError
 from steppe.workers.in_use import InUse, exclusive
@@ -24,7 +23,7 @@ from steppe.workers.pool import (
     other_process,
 )
 from steppe.workers.sharing import SharedLock
-from steppe.workers.start.fork_server import ForkServer, fork_server
+from steppe.workers.start.fork_server import fork_server
 from steppe.workers.start.process import METHODS, check_method
 from steppe.workers.worker import Service, Worker
 
@@ -35,7 +34,6 @@ __all__ = [
     "SHUTDOWN_TIMEOUT_AFTER_FAILURE",
     "ControlBlock",
     "Failure",
-    "ForkServer",
     "InUse",
     "ItemError",
     "Pool",

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import warnings
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     # Entries of warnings.filters: action, message pattern, category, module pattern, line.
     Filter = tuple[str, Any, type[Warning], Any, int]
 
-__all__ = ["Context", "apply", "gather"]
+__all__ = ["Context", "apply_context", "gather_context"]
 
 # Behind all filters of the caller: warnings that none of them matches are not shown.
 _QUIET = ("ignore", None, Warning, None, 0)
 
 
 class Context(TypedDict):
-    """What :func:`gather` returns: settings of a process, in a form that can be pickled."""
+    """What :func:`gather_context` returns: settings of a process, in a form that can be pickled."""
 
     settings: ProcessSettings
     filters: list[tuple[str, bytes]]
@@ -40,7 +41,7 @@ class Context(TypedDict):
     registry: bytes
 
 
-def gather() -> Context:
+def gather_context() -> Context:
     """Return the settings of this process that a worker needs."""
     filters = [(entry[2].__module__, payload) for entry in warnings.filters if (payload := _try_pickle(entry))]
     if steppe.filter_warnings_subprocess:
@@ -54,8 +55,8 @@ def gather() -> Context:
     }
 
 
-def apply(context: Context, *, worker: int) -> None:
-    """Give this process, worker number ``worker``, the settings that ``gather`` returned in another."""
+def apply_context(context: Context, *, worker: int) -> None:
+    """Give this process, worker number ``worker``, the settings that ``gather_context`` returned in another."""
     context["settings"].apply()
     # Forked processes would all draw the same numbers from the global generators.
     entropy = int.from_bytes(os.urandom(4), "little")
@@ -81,10 +82,8 @@ def _set_filters(filters: list[tuple[str, bytes]]) -> None:
     loaded: list[Filter] = []
     for module, payload in filters:
         if module in sys.modules:
-            try:
+            with suppress(Exception):  # a category that cannot be imported here raises no warning here
                 loaded.append(cloudpickle.loads(payload))
-            except Exception:
-                continue  # its category cannot be imported here, so no such warning is raised here
     current[:] = [entry for entry in current if entry not in loaded] + loaded
     if hasattr(warnings, "_filters_mutated"):
         warnings._filters_mutated()

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers.channel import Connection, Gone, Signal, SpinGate, Waiter
-from steppe.workers.context import gather
+from steppe.workers.context import gather_context
 from steppe.workers.control_block import (
     ANSWERED,
     ARGUMENT,
@@ -132,7 +132,7 @@ class Pool:
         """
         sent = [pickled(payload) for payload in payloads]
         self._launch_all(sent[0])
-        context = gather()
+        context = gather_context()
         for worker, payload in enumerate(sent):
             setup = {"worker": worker, "n_workers": len(self), "entry": self.entry, "context": context}
             self.send(worker, {**setup, "num_threads": num_threads, "payload": payload})

@@ -12,7 +12,7 @@ import cloudpickle
 import torch
 
 from steppe.workers.channel import Connection, Gone, Signal, SpinGate, Waiter
-from steppe.workers.context import apply
+from steppe.workers.context import apply_context
 from steppe.workers.control_block import (
     ANSWERED,
     ARGUMENT,
@@ -78,7 +78,7 @@ class Worker:
         self.index, self._n_workers = setup["worker"], setup["n_workers"]
         self._before = set(sys.modules)  # unpickling may import libraries, which count as new modules
         try:
-            apply(setup["context"], worker=self.index)
+            apply_context(setup["context"], worker=self.index)
             if setup["num_threads"] > 1:
                 torch.set_num_threads(setup["num_threads"])
             module, _, name = setup["entry"].partition(":")
