@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from tools.base_env import CONSTRAINTS, use_base
 from tools.documents import shell_blocks
 from tools.wheelhouse import build_wheels, families, install_extras, new_environment
-from tools.workspace import ROOT, all_rows, packages, with_required
+from tools.workspace import ROOT, Package, Row, all_rows, packages, with_required
 
 nox.options.sessions = ["lint", "types", "light", "tests", "programs"]
 nox.options.reuse_venv = "yes"
@@ -71,6 +71,14 @@ TEST_LIBRARIES = [
 # Run tests on all cores. The tests of a file share environments, so they stay in one process. Keep the order of files:
 # by default, xdist runs files with few tests last, and one core would wait for their long tests.
 SPREAD = ("-n", "logical", "--maxprocesses", "4", "--no-loadscope-reorder", "--dist", "loadfile")
+
+# The entries of the matrix that every change runs. The tags ci-1 and ci-2 have half of them each.
+CI_ROWS = [(package.name, row.id) for package, row in all_rows() if row.ci]
+
+
+def ci_tags(package: Package, row: Row) -> list[str]:
+    return ["ci", f"ci-{CI_ROWS.index((package.name, row.id)) % 2 + 1}"] if row.ci else []
+
 
 # The marks of the tests that every change must pass, in the sessions tests and programs.
 QUICK = "not slow and not exhaustive and not library"
@@ -181,11 +189,22 @@ def torchrl(session: nox.Session) -> None:
 
 
 @nox.session
+def jax_quick(session: nox.Session) -> None:
+    """Run the smoke tests of the plugins of JAX libraries."""
+    run_jax_tests(session, "-m", "not library and not slow")
+
+
+@nox.session
 def jax(session: nox.Session) -> None:
     """Test the plugins of JAX libraries.
 
-    ``-- -m "not library and not slow"`` runs only the smoke tests.
+    Arguments after ``--`` are passed to pytest.
     """
+    run_jax_tests(session, *session.posargs)
+
+
+def run_jax_tests(session: nox.Session, *arguments: str) -> None:
+    """Test the plugins of JAX libraries; with arguments for pytest, neither slow tests nor documents."""
     use_base(session)
     plugins = ("steppe-agents", "steppe-jax", "steppe-brax", "steppe-jumanji", "steppe-record")
     install_local(session, "steppe", "steppe-testing", *plugins)
@@ -193,8 +212,8 @@ def jax(session: nox.Session) -> None:
     # Tests make the same environments many times, also in workers. The cache compiles each one once.
     env = {**HEADLESS, "JAX_COMPILATION_CACHE_DIR": str(Path(session.create_tmp()) / "compiled"), **COMPILED_CACHE}
     folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji")
-    session.run("python", "-m", "pytest", *(session.posargs or ("-m", "not slow")), *folders, env=env)
-    if not session.posargs:
+    session.run("python", "-m", "pytest", *(arguments or ("-m", "not slow")), *folders, env=env)
+    if not arguments:
         session.run("python", "-m", "pytest", "-m", "slow", *folders, env=env)
         documents = "brax or jumanji or libs"
         session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", documents, env=env)
@@ -211,11 +230,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types of every package with mypy (strict)."""
+    """Check the types of every package with mypy (strict).
+
+    Folders after ``--`` are checked instead of all: ``-- packages/core/src``.
+    """
     use_base(session)
     install_local(session, "steppe")
     session.install("-c", str(CONSTRAINTS), "mypy")
-    session.run("mypy", *TYPED)
+    session.run("mypy", *(session.posargs or TYPED))
 
 
 @nox.session(python=["3.10", "3.11", "3.12", "3.13"])
@@ -294,6 +316,51 @@ def author(session: nox.Session) -> None:
     session.run("python", "tools/author.py", str(folder), env=pip)
 
 
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Compare the speed of this checkout with the last commit on main.
+
+    Fails if a row is more than a tenth slower. Writes ``.nox/bench/tmp/bench.json`` and a table, ``bench.md``.
+    Arguments after ``--`` are passed to benchmarks/compare.py, such as ``--rows 'step loop*'``.
+    """
+    install_for_tests(session)
+    folder = Path(session.create_tmp()).resolve()
+    old = folder / "main"
+    git = {"external": True, "silent": True}
+    branches = ("refs/heads/main", "refs/remotes/origin/main")
+    found = str(session.run("git", "for-each-ref", "--format=%(objectname)", *branches, **git)).split()
+    if not found:
+        session.error("this clone has no branch main to compare with")
+    session.run("git", "worktree", "prune", **git)
+    if not old.exists():
+        session.run("git", "worktree", "add", "--detach", str(old), found[0], **git)
+    session.run("git", "-C", str(old), "checkout", "--detach", "--force", found[0], **git)
+    written = ("--write", str(folder / "bench.json"), "--table", str(folder / "bench.md"))
+    limit = () if "--limit" in session.posargs else ("--limit", "1.10")
+    command = ("python", "benchmarks/compare.py", str(old), str(ROOT))
+    session.run(*command, *limit, *written, *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Measure which lines of the core its tests run, in worker processes too.
+
+    Writes the lines that no test runs to ``.nox/coverage/tmp/coverage.txt``. Arguments after ``--`` are folders of
+    tests, by default those of the core and of the packages that extend it.
+    """
+    install_for_tests(session)
+    session.install("-c", str(CONSTRAINTS), "coverage>=7.10")
+    folder = Path(session.create_tmp()).resolve()
+    env = {**HEADLESS, "COVERAGE_FILE": str(folder / ".coverage")}
+    folders = session.posargs or ["tests/core", "tests/agents", "tests/pools"]
+    session.run("coverage", "erase", env=env)
+    session.run("coverage", "run", "-m", "pytest", "-m", QUICK, *SPREAD, *folders, env=env)
+    session.run("coverage", "combine", "--quiet", env=env)
+    with (folder / "coverage.txt").open("w") as file:
+        session.run("coverage", "report", "--show-missing", "--skip-covered", "--sort=miss", stdout=file, env=env)
+    session.run("coverage", "report", "--format=total", env=env)
+
+
 @nox.session(venv_backend="none")
 def sync(session: nox.Session) -> None:
     """Write the generated files; ``-- --check`` only checks them.
@@ -307,7 +374,7 @@ def sync(session: nox.Session) -> None:
 @nox.parametrize(
     "package,row",
     [
-        nox.param(of.short, row.id, id=f"{of.short}, {row.id}", tags=[of.short, *(["ci"] if row.ci else [])])
+        nox.param(of.short, row.id, id=f"{of.short}, {row.id}", tags=[of.short, *ci_tags(of, row)])
         for of, row in all_rows()
     ],
 )

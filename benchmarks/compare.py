@@ -1,6 +1,7 @@
 """Compare the speed of two checkouts.
 
     python benchmarks/compare.py OLD NEW [--rounds 15] [--rows PATTERN ...] [--limit 1.10] [--cpu] [--write FILE.json]
+                                          [--table FILE.md]
     python benchmarks/compare.py --read benchmarks/baseline.json [NEW]
 
 ``OLD`` and ``NEW`` are folders with a checkout; ``git worktree add ../old COMMIT`` makes one of an older commit. Each
@@ -393,6 +394,13 @@ def report(found: dict[str, dict[str, float]], old: str, new: str, limit: float 
     return not over
 
 
+def markdown(found: dict[str, dict[str, float]], old: str, new: str) -> str:
+    """Return the figures as a table in Markdown."""
+    lines = [f"| Row (us, best slice) | {old} | {new} | Ratio |", "|---|---|---|---|"]
+    lines += [f"| {name} | {row['old']:,.1f} | {row['new']:,.1f} | {row['ratio']:.2f} |" for name, row in found.items()]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", nargs="?", type=Path, help="folder with the older checkout")
@@ -403,6 +411,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="count the time that the process computes")
     parser.add_argument("--read", type=Path, default=None, help="compare with the figures of this file")
     parser.add_argument("--write", type=Path, default=None, help="write figures to this file")
+    parser.add_argument("--table", type=Path, default=None, help="write the figures to this file, as Markdown")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     parser.add_argument("--serve", type=Path, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -450,6 +459,8 @@ def main() -> None:
             "rows": figures,
         }
         args.write.write_text(json.dumps(content, indent=1) + "\n")
+    if args.table is not None:
+        args.table.write_text(markdown(found, before, new.commit))
     if not within:
         sys.exit(f"compare.py: rows above are more than {args.limit:g} times as slow as before.")
 

@@ -175,13 +175,32 @@ def test_a_package_is_published_after_those_that_it_requires():
 
 
 def test_each_session_runs_on_each_change_or_in_a_workflow():
-    """All sessions run in a workflow, except ``demo`` and ``sync``."""
+    """All sessions run in a workflow, except those for developers: ``bench``, ``demo`` and ``sync``."""
     source = (ROOT / "noxfile.py").read_text(encoding="utf-8")
     sessions = set(re.findall(r"^@nox\.session.*?^def (\w+)", source, re.DOTALL | re.MULTILINE))
     runs = [ROOT / ".ci/run", *(ROOT / ".github/workflows").glob("*.yml")]
     words = {word for path in runs for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
 
-    assert sessions - words == {"demo", "sync"}
+    assert sessions - words == {"bench", "demo", "sync"}
+
+
+def test_jobs_of_a_change_run_every_session_of_the_script():
+    """The workflow of a change has the sessions of .ci/run, as jobs that run at the same time."""
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    steps = re.findall(r"^(?:run|both) (.*)$", script, re.MULTILINE)
+    sessions = {word.strip('"') for step in steps for word in step.split()} - {"-t"}
+    jobs = set(re.findall(r"[\w-]+", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")))
+
+    assert {"lint", "types", "light", "tests", "programs", "matrix", "ci-1", "ci-2"} <= sessions
+    assert sessions <= jobs
+
+
+def test_commits_are_checked_with_the_tested_versions_of_tools():
+    pinned = set((ROOT / "constraints.txt").read_text(encoding="utf-8").split())
+    hooks = re.findall(r"\w+==[\d.]+", (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+
+    assert hooks
+    assert set(hooks) <= pinned
 
 
 def test_texts_name_only_extras_and_packages_that_exist():
