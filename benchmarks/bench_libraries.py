@@ -100,6 +100,22 @@ def meltingpot(name: str) -> Callable[[], Iterator[None]]:
     return loop
 
 
+def procgen(name: str, n: int) -> Callable[[], Iterator[None]]:
+    """Take random actions in ``n`` games, and copy images and infos."""
+
+    def loop() -> Iterator[None]:
+        from procgen import ProcgenGym3Env
+
+        env = ProcgenGym3Env(num=n, env_name=name, rand_seed=0)
+        while True:
+            env.act(np.random.randint(15, size=n))
+            _, observation, _ = env.observe()
+            _ = observation["rgb"].copy(), env.get_info()
+            yield
+
+    return loop
+
+
 CASES = {
     f"openspiel, {name}": Case("pyspiel", f"openspiel:{name}", openspiel(name))
     for name in ("tic_tac_toe", "leduc_poker", "goofspiel", "chess")
@@ -107,6 +123,10 @@ CASES = {
 CASES |= {
     f"meltingpot, {name}": Case("meltingpot", f"meltingpot:{name}", meltingpot(name))
     for name in ("prisoners_dilemma_in_the_matrix__repeated", "commons_harvest__open")
+}
+CASES |= {
+    f"procgen, coinrun, {n} games": Case("procgen", "procgen:coinrun", procgen("coinrun", n), {"num_envs": n})
+    for n in (1, 16)
 }
 
 

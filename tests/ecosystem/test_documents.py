@@ -31,6 +31,7 @@ _APART = {
     "brax": "brax",
     "jumanji": "jumanji",
     "meltingpot": "meltingpot",
+    "procgen": "procgen",
 }
 
 
