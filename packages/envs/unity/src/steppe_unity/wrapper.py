@@ -1,0 +1,284 @@
+"""UnityMLAgentsWrapper: wrap an environment of Unity ML-Agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import ActionCodec, LibraryWrapper
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Binary, Bounded, Composite, MultiCategorical, MultiOneHot, Spec, Unbounded
+from steppe.storage import build_td
+from steppe_multi_agent import GroupMap, MarlGroupMapType, group_agents
+
+from .behavior import Behavior
+
+__all__ = ["UnityMLAgentsWrapper"]
+
+_FLAGS = ("done", "terminated", "truncated")
+_REWARDS = ("reward", "group_reward")
+
+
+class UnityMLAgentsWrapper(LibraryWrapper):
+    """Wrap an environment of Unity ML-Agents, a ``UnityEnvironment`` or another ``BaseEnv``.
+
+    The agents of one behavior are stacked in one group, which has the name of the behavior. For m agents:
+
+    ================================  ================================================================================
+    Key                               Value
+    ================================  ================================================================================
+    ``(group, "observation", name)``  ``[m, *shape]`` float32, one entry for each sensor
+    ``(group, "mask")``               ``[m]`` bool: the agents that decide next; the actions of others are ignored
+    ``(group, "action_mask")``        ``[m, n]`` bool: the allowed values of all discrete branches, one branch after the
+                                      other; all True for agents that do not decide
+    ``(group, "continuous_action")``  ``[m, k]`` float32 in [-1, 1]
+    ``(group, "discrete_action")``    ``[m, n]`` one-hot rows of all branches, or ``[m, branches]`` int64 with
+                                      ``categorical_actions``
+    ``(group, "reward")``             ``[m, 1]`` float32, with ``"group_reward"``
+    ``(group, "done")``               ``[m, 1]`` bool, with ``"terminated"`` and ``"truncated"`` (Unity's
+                                      ``interrupted``), of each agent
+    ================================  ================================================================================
+
+    Each agent ends on its own; there are no done entries of the game. Unity lets an agent that has ended begin again in
+    the same step. Its last observation is in ``next``; the first one of its new episode is returned by its reset, which
+    leaves the game alone. Only a reset of agents in the middle of their episodes resets the game, and must be one of
+    all agents. An agent that does not decide keeps its last observation, and has reward 0.
+
+    Args:
+        env: the environment.
+        group_map: ``{group: [agents]}`` with agents of one behavior in each group, a
+            :class:`~steppe.MarlGroupMapType`, or None for a group for each behavior. Agents are called
+            ``"<behavior>_<place>"``.
+        categorical_actions: discrete actions are integers instead of one-hot rows.
+        device: device of the data.
+        **kwargs: for :class:`steppe.EnvBase`.
+
+    Attributes:
+        group_map: ``{group: [agents]}``.
+        agent_names: the names of all agents.
+
+    Raises:
+        TypeError: ``env`` is no environment of ML-Agents.
+        SpecError: ``group_map`` does not fit the agents.
+        NotSupported: a batch size was passed.
+    """
+
+    git_url = "https://github.com/Unity-Technologies/ml-agents"
+    libname = "mlagents_envs"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        group_map: GroupMap = None,
+        categorical_actions: bool = False,
+        device: torch.device | str | int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        from mlagents_envs.base_env import BaseEnv
+
+        if not isinstance(env, BaseEnv):
+            raise TypeError(f"UnityMLAgentsWrapper wraps a UnityEnvironment or another BaseEnv, found {env!r}.")
+        if kwargs.get("batch_size"):
+            raise NotSupported("A Unity game has no batch_size. For a batch, call ParallelEnv(n, factory).")
+        super().__init__(device=device, **kwargs)
+        self.wrap_library(env)
+        state = self.__dict__
+        state["categorical_actions"] = categorical_actions
+        env.reset()
+        state["behaviors"] = {
+            name: Behavior(name, spec, self._numbers(name)) for name, spec in env.behavior_specs.items()
+        }
+        state["_where"] = {
+            f"{name}_{place}": (behavior, place)
+            for name, behavior in self.behaviors.items()
+            for place in range(len(behavior.deciding))
+        }
+        state["agent_names"] = list(self._where)
+        state["group_map"] = self._groups_of(group_map)
+        #: The game is at its beginning, which no reset has returned yet.
+        state["_at_beginning"] = True
+        self._make_specs()
+
+    def _numbers(self, name: str) -> list[int]:
+        decisions, terminals = self._env.get_steps(name)
+        return sorted({*decisions.agent_id.tolist(), *terminals.agent_id.tolist()})
+
+    def _groups_of(self, group_map: GroupMap) -> dict[str, list[str]]:
+        if group_map is None:
+            groups: dict[str, list[str]] = {}
+            for name, (behavior, _) in self._where.items():
+                groups.setdefault(behavior.name, []).append(name)
+            return groups
+        groups = group_agents(group_map, self.agent_names)
+        for group, names in groups.items():
+            behaviors = sorted({self._where[name][0].name for name in names})
+            if len(behaviors) > 1:
+                hint = " Leave group_map out." if isinstance(group_map, MarlGroupMapType) else ""
+                raise SpecError(f"The group {group!r} has agents of several behaviors, {behaviors}.{hint}")
+        return groups
+
+    def _make_specs(self) -> None:
+        device, attributes = self.device, self.__dict__
+        kinds: dict[str, dict[str, Spec]] = {"observation": {}, "action": {}, "reward": {}, "done": {}}
+        members: dict[str, tuple[Behavior, list[int]]] = {}
+        masks: dict[Any, Any] = {}
+        for group, names in self.group_map.items():
+            behavior, places = self._where[names[0]][0], [self._where[name][1] for name in names]
+            members[group] = behavior, places
+            m = len(names)
+            shapes = {name: values.shape[1:] for name, values in behavior.observations.items()}
+            sensors = {name: Unbounded(shape=(m, *shape)) for name, shape in shapes.items()}
+            observation: dict[str, Spec] = {
+                "observation": Composite(sensors, shape=(m,)),
+                "mask": Binary(shape=(m,), dtype=torch.bool),
+            }
+            actions: dict[str, Spec] = {}
+            if behavior.continuous:
+                actions["continuous_action"] = Bounded(-1.0, 1.0, shape=(m, behavior.continuous), dtype=torch.float32)
+            if behavior.branches:
+                sizes = list(behavior.branches)
+                one: Spec = MultiCategorical(sizes) if self.categorical_actions else MultiOneHot(sizes)
+                actions["discrete_action"] = one.expand(m, *one.shape)
+                observation["action_mask"] = Binary(shape=(m, sum(sizes)), dtype=torch.bool)
+                masks[group, "discrete_action"] = (group, "action_mask")
+            kinds["observation"][group] = Composite(observation, shape=(m,))
+            kinds["action"][group] = Composite(actions, shape=(m,))
+            kinds["reward"][group] = Composite({name: Unbounded(shape=(m, 1)) for name in _REWARDS}, shape=(m,))
+            flags = {name: Binary(shape=(m, 1), dtype=torch.bool) for name in _FLAGS}
+            kinds["done"][group] = Composite(flags, shape=(m,))
+        attributes["_members"] = members
+        for kind, spec in kinds.items():
+            self.assign_spec(kind, Composite(spec) if device is None else Composite(spec).to(device))
+        self.action_masks = masks
+
+    # -- the contract ---------------------------------------------------------------------------------------------
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        if kwargs:
+            raise TypeError(f"{type(self).__name__}.reset does not take {sorted(kwargs)}.")
+        if self._resets_game(tensordict):
+            if not self._at_beginning:
+                self._env.reset()
+            for name, behavior in self.behaviors.items():
+                behavior.read(*self._env.get_steps(name), begins=True)
+                behavior.ended[...] = False
+            self.__dict__["_at_beginning"] = False
+        data = {}
+        for group, (behavior, places) in self._members.items():
+            flags = np.zeros((len(places), 1), bool)
+            data[group] = self._group_data(behavior, places, dict.fromkeys(_FLAGS, flags), behavior.observations)
+        return self._on_device(data)
+
+    def _resets_game(self, tensordict: TensorDictBase | None) -> bool:
+        """Whether the game is reset, rather than agents that have ended and begin again by themselves."""
+        if self._at_beginning or tensordict is None:
+            return True
+        masks = {group: tensordict.get((group, "_reset"), None) for group in self._members}
+        if all(mask is None for mask in masks.values()):
+            return True
+        chosen = {
+            group: np.ones(len(places), bool) if (mask := masks[group]) is None else mask.reshape(-1).cpu().numpy()
+            for group, (_, places) in self._members.items()
+        }
+        running = [
+            f"{behavior.name}_{place}"
+            for group, (behavior, places) in self._members.items()
+            for place, wanted in zip(places, chosen[group], strict=True)
+            if wanted and not behavior.ended[place]
+        ]
+        if not running:
+            for group, (behavior, places) in self._members.items():
+                behavior.ended[np.asarray(places)[chosen[group]]] = False
+            return False
+        if all(wanted.all() for wanted in chosen.values()):
+            return True
+        raise NotSupported(
+            f"Unity cannot reset only some agents in the middle of their episodes, as the masks request for {running}: "
+            "reset all agents, or those that have ended."
+        )
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self._send(tensordict)
+        self._env.step()
+        self.__dict__["_at_beginning"] = False
+        results = {
+            name: behavior.read(*self._env.get_steps(name), begins=False) for name, behavior in self.behaviors.items()
+        }
+        data = {}
+        for group, (behavior, places) in self._members.items():
+            result = results[behavior.name]
+            shown = {name: result.get(("last", name), values) for name, values in behavior.observations.items()}
+            ended = result["done"][:, 0]
+            for name, values in shown.items():
+                if values is not behavior.observations[name]:
+                    shown[name] = np.where(
+                        ended.reshape(-1, *[1] * (values.ndim - 1)), values, behavior.observations[name]
+                    )
+            more = {name: result[name][places] for name in (*_FLAGS, *_REWARDS)}
+            data[group] = self._group_data(behavior, places, more, shown)
+        return self._on_device(data)
+
+    def _send(self, tensordict: TensorDictBase) -> None:
+        """Set the actions of the agents that decide."""
+        from mlagents_envs.base_env import ActionTuple
+
+        codec: ActionCodec = self.cached("codec", lambda: ActionCodec(self.full_action_spec.to("cpu")))
+        actions = tensordict.select(*self.action_keys)
+        rows = codec.rows_of(actions if self.device is None else actions.to("cpu"))
+        for name, behavior in self.behaviors.items():
+            if not behavior.order:
+                continue
+            m = len(behavior.deciding)
+            continuous = np.zeros((m, behavior.continuous), np.float32)
+            discrete = np.zeros((m, len(behavior.branches)), np.int32)
+            for group, (owner, places) in self._members.items():
+                if owner is behavior and behavior.continuous:
+                    continuous[places] = rows[group, "continuous_action"][0]
+                if owner is behavior and behavior.branches:
+                    discrete[places] = self._numbers_of(behavior, rows[group, "discrete_action"][0])
+            at = [behavior.places[number] for number in behavior.order]
+            self._env.set_actions(name, ActionTuple(continuous=continuous[at], discrete=discrete[at]))
+
+    def _numbers_of(self, behavior: Behavior, value: np.ndarray) -> np.ndarray:
+        """Return the numbers of discrete actions, ``[m, branches]``."""
+        if self.categorical_actions:
+            return value
+        limits = np.cumsum(behavior.branches)[:-1]
+        return np.stack([branch.argmax(-1) for branch in np.split(value, limits, -1)], -1)
+
+    def _group_data(
+        self, behavior: Behavior, places: list[int], more: dict[str, np.ndarray], shown: dict[str, np.ndarray]
+    ) -> TensorDict:
+        size = torch.Size([len(places)])
+        sensors = {name: torch.from_numpy(values[places]) for name, values in shown.items()}
+        entries: dict[str, Any] = {name: torch.from_numpy(value.copy()) for name, value in more.items()}
+        entries["observation"] = build_td(sensors, size)
+        entries["mask"] = torch.from_numpy(behavior.deciding[places])
+        if behavior.branches:
+            entries["action_mask"] = torch.from_numpy(behavior.masks[places])
+        return build_td(entries, size)
+
+    def _on_device(self, data: dict[str, Any]) -> TensorDictBase:
+        built = build_td(data, self.batch_size)
+        return built if self.device is None else built.to(self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        raise NotSupported(
+            "Unity seeds a game only when it is started, and this one was started outside of steppe. Start it with "
+            "UnityEnvironment(..., seed=...), or use UnityMLAgentsEnv."
+        )
+
+    @property
+    def lib(self) -> Any:
+        """The module ``mlagents_envs``."""
+        import mlagents_envs
+
+        return mlagents_envs
+
+    def __repr__(self) -> str:
+        label = self.__dict__.get("game") or type(self.__dict__.get("_env")).__name__
+        return f"{type(self).__name__}({label!r}, groups={list(self.__dict__.get('group_map', ()))})"
