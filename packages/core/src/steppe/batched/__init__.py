@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> type[Any]:
+def __getattr__(name: str) -> Any:
     from steppe.registry import find_class
 
     return find_class("env class", name, core=__all__, module=__name__)

@@ -91,8 +91,8 @@ def list_classes(kind: Kind) -> list[str]:
     return current().providers.names(kind)
 
 
-def find_class(kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> type[Any]:
-    """Load a class of an installed package, for ``steppe.transforms`` and its like; see `Registry.find_class`."""
+def find_class(kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> Any:
+    """Load a class, or a function, of an installed package, for ``steppe.transforms`` and its like; see `Registry.find_class`."""
     return current().find_class(kind, name, core=core, module=module)
 
 

@@ -263,8 +263,8 @@ class Registry:
 
     # Transforms, loggers and commands
 
-    def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> type[Any]:
-        """Import a class that an installed package provides: of an environment, transform, collector or logger.
+    def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> Any:
+        """Import a class or function that an installed package provides.
 
         Args:
             kind: ``"env class"``, ``"transform"``, ``"collector"`` or ``"logger"``.
@@ -288,7 +288,7 @@ class Registry:
             close = suggestion(name, [*core, *self.providers.found()[kind], *self._table.of(kind)])
             raise AttributeError(f"{unknown}. Did you mean {close!r}?" if close else unknown)
         value = self.plugins.load(record)
-        if not isinstance(value, type):
+        if not callable(value):
             raise PluginBroken(
                 f"{record.label} names '{record.target}', which is not a class: its package metadata is wrong."
             )
