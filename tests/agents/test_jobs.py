@@ -29,7 +29,7 @@ from tests.core.collectors.counters_and_walks import (
     make,
     told,
 )
-from tests.core.collectors.test_multi import all_gone
+from tests.core.collectors.worker_policies import all_gone
 from tests.limits import AT_ONCE
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_episodes_are_not_asked_for_in_the_middle_of_others() -> None:
 
 @pytest.mark.parametrize("auto_reset", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_runs_can_be_run_to_its_end(workers: int, auto_reset: bool) -> None:
+def test_finish_completes_running_episodes(workers: int, auto_reset: bool) -> None:
     with make(workers, lambda: counters(2 if workers else 4), echo, auto_reset=auto_reset) as collector:
         assert collector.finish() is None
         collector.reset(env_info=told([5, 3, 9, 4]))
@@ -254,7 +254,7 @@ class Weighted(torch.nn.Module):
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("asked", ["get", "poll", "result", "update"])
 @pytest.mark.parametrize("where", ["step", "kill", "reset", "policy"])
-def test_what_goes_wrong_in_a_worker_is_heard_of(where: str, asked: str) -> None:
+def test_a_worker_error_reaches_every_call(where: str, asked: str) -> None:
     with make(2, lambda: SerialEnv(2, lambda: Breaking(where)), broken if where == "policy" else echo) as collector:
         pids = collector.backend.pool.pids
         job = collector.execute(env_info=told([30] * 4))

@@ -62,7 +62,7 @@ def test_rows_come_back_in_the_order_of_the_request(workers: int, lanes: int) ->
         assert all((padding[key] == 0).all() for key in padding.keys(True, True)), "padding is clean"
 
 
-def test_what_has_no_work_costs_nothing() -> None:
+def test_idle_lanes_are_not_stepped() -> None:
     policy = Echo()
     with Collector(lambda: counters(8), policy, trust_policy=True) as collector:
         collector.execute(env_info=told(LENGTHS))

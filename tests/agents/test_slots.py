@@ -25,7 +25,7 @@ from tests.core.collectors.counters_and_walks import (
     ids,
     told,
 )
-from tests.core.collectors.test_multi import all_gone
+from tests.core.collectors.worker_policies import all_gone
 
 
 @pytest.mark.parametrize("store", ["first", "all", "none"])

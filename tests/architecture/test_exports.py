@@ -36,7 +36,7 @@ def public(module: ModuleType) -> set[str]:
 
 
 @pytest.mark.parametrize("name", [*SUBPACKAGES, *OTHERS])
-def test_what_a_module_exports_is_what_it_says(name):
+def test_public_names_are_listed_in_all(name):
     module = importlib.import_module(name)
     said = list(module.__all__)
 

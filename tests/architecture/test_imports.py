@@ -104,7 +104,7 @@ def test_core_subpackages_import_each_others_public_names():
 
 
 @pytest.mark.parametrize("name", ["errors", "arguments", "registry", "versions", "loggers"])
-def test_what_lists_plugins_imports_no_torch(name):
+def test_listing_plugins_imports_no_torch(name):
     heavy = [
         str(found)
         for found in CORE

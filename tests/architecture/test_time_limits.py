@@ -47,7 +47,7 @@ def unlimited(source: str) -> Iterator[int]:
             yield node.lineno
 
 
-def test_what_tests_start_has_a_time_limit() -> None:
+def test_started_processes_have_a_time_limit() -> None:
     folders = [ROOT / "tests", ROOT / "packages/testing"]
     found = [
         f"{path.relative_to(ROOT)}:{line}"

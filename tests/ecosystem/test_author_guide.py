@@ -80,7 +80,7 @@ def test_the_guide_answers_what_authors_ask(question: str):
     assert sum(question in heading for heading in headings) == 1
 
 
-def test_what_is_not_so_is_found(tmp_path: Path):
+def test_differences_from_the_guide_are_found(tmp_path: Path):
     (tmp_path / "a.py").write_text("x = 1\ny = 2\nz = 3\n")
 
     check_excerpt(Block("python", "# a.py\nx = 1\n...\nz = 3\n", False), tmp_path)

@@ -46,7 +46,7 @@ def test_the_baseline_has_every_row() -> None:
     ("arguments", "said"),
     [((), "the folders of two checkouts"), (("a", "b"), "no packages/core/src/steppe"), (("--rows", "x"), "--list")],
 )
-def test_what_cannot_be_compared_is_said(arguments: tuple[str, ...], said: str) -> None:
+def test_an_impossible_comparison_fails_with_a_reason(arguments: tuple[str, ...], said: str) -> None:
     done = compare(*arguments)
 
     assert done.returncode != 0

@@ -74,7 +74,7 @@ def test_the_programs_of_a_document_run(program: str, tmp_path: Path):
     assert done.returncode == 0, f"{program}\n{done.stderr}"
 
 
-def test_what_the_demo_writes_is_loaded_as_the_readme_says(tmp_path: Path):
+def test_the_readme_loads_what_the_demo_writes(tmp_path: Path):
     (program,) = [block for block in blocks(ROOT / "README.md") if _DEMO in block]
     collect = ["collect", "gym:Pendulum-v1", "--num-envs", "2", "--frames", "60", "--out", _DEMO]
 

@@ -21,7 +21,7 @@ PLUGINS = [package for package in PACKAGES if package.name != "steppe"]
 named = pytest.mark.parametrize("package", PLUGINS, ids=lambda package: package.name)
 
 
-def test_what_is_generated_is_up_to_date():
+def test_generated_files_are_up_to_date():
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools/sync.py"), "--check"], capture_output=True, text=True, timeout=CHILD
     )

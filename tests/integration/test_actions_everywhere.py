@@ -197,7 +197,7 @@ def halved(make: Make) -> EnvBase:
 
 @pytest.mark.parametrize("way", ["step", "rollout(actions=)", "rollout(policy)"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_what_an_inverse_makes_follows_the_rule_too(way, kind):
+def test_actions_of_an_inverse_are_validated(way, kind):
     go = ALONE[way]
     env = halved(lambda: kind(1000, action="categorical"))
 

@@ -21,7 +21,7 @@ CARTPOLE, PENDULUM = "gym:CartPole-v1", "gym:Pendulum-v1"
 
 
 @pytest.mark.parametrize("factory", [CARTPOLE, PENDULUM, CountingEnv, NestedCountingEnv, TextCountingEnv], ids=str)
-def test_what_is_received_is_what_a_serial_env_gives(pool: Any, factory: Any) -> None:
+def test_a_pool_gives_the_data_of_a_serial_env(pool: Any, factory: Any) -> None:
     env, serial = pool([factory] * 3), SerialEnv(3, factory)
     env.set_seed(5), serial.set_seed(5)
     env.async_reset_send()
@@ -154,7 +154,7 @@ def test_a_busy_environment_is_not_sent_more(pool: Any, tmp_path: Path) -> None:
     assert env.async_reset_recv()["env_index"].tolist() == [1]
 
 
-def test_what_ended_must_be_received_first(pool: Any) -> None:
+def test_a_finished_step_must_be_received_before_the_next(pool: Any) -> None:
     env = pool([ArrayCountingEnv] * 2)
     td = env.rand_action(env.reset())
     env.async_step_send(td[1], env_index=1)
@@ -169,7 +169,7 @@ def test_what_ended_must_be_received_first(pool: Any) -> None:
 
 @pytest.mark.parametrize("factory", [ArrayCountingEnv, CountingEnv, TextCountingEnv], ids=str)
 @pytest.mark.parametrize("stack", ["dense", "maybe_dense", "lazy"])
-def test_what_was_received_does_not_change(pool: Any, stack: str, factory: Any) -> None:
+def test_received_data_does_not_change(pool: Any, stack: str, factory: Any) -> None:
     env = pool([partial(factory, max_steps=3)] * 2, stack=stack)
     env.async_reset_send()
     root = env.async_reset_recv(min_get=2)

@@ -74,7 +74,7 @@ def test_data_is_as_recorded(players: Players, program: str) -> None:
         for known in KNOWN_WRONG
     ],
 )
-def test_what_is_known_to_be_wrong_is_right(known: Known) -> None:
+def test_known_faults_of_the_records_are_right_here(known: Known) -> None:
     name, chain, way, program = known.example
     players = Players(name, chain, way)
     try:

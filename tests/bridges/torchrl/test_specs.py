@@ -104,7 +104,7 @@ def test_data_of_one_is_data_of_the_other(name):
         assert bool(its.is_in(mine.rand()))
 
 
-def test_what_is_a_spec_of_the_library_already_and_none_stay():
+def test_converted_specs_and_none_stay_unchanged():
     mine, its = ours.OneHot(3), theirs.OneHot(3)
 
     assert to_torchrl(its) is its

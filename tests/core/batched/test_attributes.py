@@ -34,7 +34,7 @@ def test_a_method_is_called_in_every_environment(pendulums: Any) -> None:
     assert pendulums.has_wrapper_attr("g") == [True] * 4
 
 
-def test_what_no_environment_has_is_an_attribute_error(pendulums: Any) -> None:
+def test_an_unknown_attribute_raises_attribute_error(pendulums: Any) -> None:
     assert not hasattr(pendulums, "no_such_thing")
     with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
         _ = pendulums.no_such_thing

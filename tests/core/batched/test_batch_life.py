@@ -91,7 +91,7 @@ def test_data_comes_out_on_the_device_that_was_asked_for(batch: Any) -> None:
 
 @BOTH
 @pytest.mark.parametrize("make", [partial(ArrayCountingEnv, 3, pixels=(4, 5)), partial(NestedCountingEnv, 3)])
-def test_what_goes_to_a_device_goes_there_as_one_block(batch: Any, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_moves_to_a_device_in_one_block(batch: Any, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with batch(3, make) as env:
         env.set_seed(1)
         expected = env.rollout(8, break_when_any_done=False)

@@ -45,7 +45,7 @@ def test_a_forked_child_is_told_to_make_its_own_batch(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
-def test_what_a_child_closes_is_not_closed_for_its_parent(make: Any) -> None:
+def test_closing_in_a_forked_child_leaves_the_parent_open(make: Any) -> None:
     with make() as env:
         td = env.rand_action(env.reset())
 

@@ -165,7 +165,7 @@ def test_a_batch_that_cannot_go_on_says_so(call: str, times: int, interrupt: Any
     env.close()
 
 
-def test_what_a_handler_of_another_signal_raises_ends_no_batch(tmp_path: Path) -> None:
+def test_an_exception_of_a_signal_handler_keeps_the_batch(tmp_path: Path) -> None:
     class Late(Exception):
         pass
 

@@ -256,7 +256,7 @@ def test_a_view_steps_its_rows() -> None:
         assert list(view.step(root)["next", "news"]) == ["step 1", "step 1"]
 
 
-def test_what_a_caller_holds_never_changes() -> None:
+def test_returned_text_never_changes() -> None:
     """Data of an early step is as it was after later ones, and changing it changes no later one."""
     with SerialEnv(2, Teller) as batch:
         first = batch.reset()

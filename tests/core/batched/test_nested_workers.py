@@ -27,7 +27,7 @@ def test_workers_with_workers_of_their_own_give_the_same_data() -> None:
         assert len(env.worker_pids) == 1
 
 
-def test_what_an_inner_worker_raises_arrives_through_both() -> None:
+def test_an_inner_workers_error_reaches_the_caller() -> None:
     env = ParallelEnv(1, partial(inner, FailingEnv), num_processes=1)
 
     with pytest.raises(WorkerError, match="FailingEnv failed in step 3") as caught:

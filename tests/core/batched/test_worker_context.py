@@ -270,6 +270,6 @@ def test_a_script_without_a_main_guard_beside_its_modules(run_script: Callable[.
     assert out.splitlines() == ["script runs", "(1, 4)", "read ''", "(1, 3)"]
 
 
-def test_what_a_worker_lacks_is_said_by_its_error() -> None:
+def test_a_missing_module_in_a_worker_is_named() -> None:
     with pytest.raises(WorkerError, match="No module named 'nowhere_at_all'"):
         seen(lambda: __import__("nowhere_at_all"))

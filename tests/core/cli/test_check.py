@@ -55,7 +55,7 @@ def steppe_make_env(name):
 """
 
 
-def test_what_fails_is_named_and_the_rest_goes_on(steppe, fake_dist):
+def test_a_failed_check_is_named_and_the_others_run(steppe, fake_dist):
     fake_dist("restless", envs={"restless": "restless"}, files={"restless.py": RESTLESS})
     status, out, _ = steppe("check", "restless:a", "--workers", "1")
     lines = out.splitlines()

@@ -162,7 +162,7 @@ def steppe_make_env(name):
 """
 
 
-def test_what_was_collected_before_an_environment_fails_is_kept(steppe, fake_dist, tmp_path):
+def test_frames_before_a_failure_are_written(steppe, fake_dist, tmp_path):
     fake_dist("fragile", envs={"fragile": "fragile"}, files={"fragile.py": FRAGILE})
     out = tmp_path / "out"
     status, _, err = steppe("collect", "fragile:CartPole-v1", "--frames", "1000", "--out", str(out))

@@ -42,7 +42,7 @@ def test_a_thread_that_has_all_its_frames_ends_by_itself() -> None:
         assert buffer.write_count == 12
 
 
-def test_what_ends_the_thread_is_raised_at_the_shutdown() -> None:
+def test_shutdown_raises_the_error_of_the_thread() -> None:
     collector = Collector(lambda: FailingEnv(at=2), frames_per_batch=4, replay_buffer=Buffer())
     collector.start()
 

@@ -35,7 +35,7 @@ def test_keyword_arguments_reach_the_function() -> None:
         ("gym:Nothing-v0", EnvNotFound, "Nothing-v0"),
     ],
 )
-def test_what_makes_no_environment_is_refused(source: Any, error: type[Exception], said: str) -> None:
+def test_a_source_without_environment_is_refused(source: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         Collector(source, frames_per_batch=4)
 
@@ -57,7 +57,7 @@ def test_keyword_arguments_have_no_use_with_an_environment() -> None:
         ({"max_frames_per_traj": 1.5}, "max_frames_per_traj is a whole number, or None, found 1.5"),
     ],
 )
-def test_what_is_no_number_of_frames_is_refused(arguments: dict[str, Any], said: str) -> None:
+def test_an_invalid_number_of_frames_is_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         Collector(CountingEnv, **{"frames_per_batch": 4, **arguments})
 

@@ -106,7 +106,7 @@ def test_the_policy_version_is_written_at_the_root() -> None:
     assert torch.equal(second["policy_version"], second["collector", "policy_version"])
 
 
-def test_what_the_next_root_holds_is_left_out_below_next() -> None:
+def test_compact_obs_leaves_observations_out_of_next() -> None:
     with Collector(
         TransformedEnv(make(), StepCounter()), frames_per_batch=12, compact_obs=True, total_frames=24
     ) as collector:

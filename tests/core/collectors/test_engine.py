@@ -460,7 +460,7 @@ def test_gradients_are_off_only_inside_the_collector() -> None:
             assert not batch["action"].requires_grad
 
 
-def test_what_postproc_returns_is_yielded_after_the_split() -> None:
+def test_postproc_runs_after_the_split() -> None:
     with Collector(
         CountingEnv(2), frames_per_batch=6, split_trajs=True, postproc=lambda td: td["collector", "mask"]
     ) as collector:

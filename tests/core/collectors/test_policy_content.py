@@ -181,13 +181,13 @@ def test_two_tensors_of_one_name_are_told_apart() -> None:
         np.tanh,
     ],
 )
-def test_what_holds_nothing_has_nothing_unknown(policy: Any) -> None:
+def test_an_empty_policy_has_no_unknown_content(policy: Any) -> None:
     content = PolicyContent(policy)
     assert not content.tensors
     assert not content.unknown
 
 
-def test_what_cannot_be_looked_into_is_named() -> None:
+def test_unreadable_policy_content_is_named() -> None:
     import threading
 
     handle = threading.Lock()

@@ -206,7 +206,7 @@ def plain(td: TensorDictBase) -> TensorDictBase:
     return td.set("action", torch.ones(2))
 
 
-def test_what_cannot_be_sent_is_an_error_and_not_counted() -> None:
+def test_an_update_without_weights_raises_and_is_not_counted() -> None:
     with KINDS["sync"](opaque()) as collector:
         with pytest.raises(
             PolicyError, match=r"no parameters were found.*\['hidden'\].*policy=module.*policy_factory="

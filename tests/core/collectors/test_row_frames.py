@@ -35,7 +35,7 @@ def _remembered(td: TensorDictBase) -> None:
 @pytest.mark.parametrize("change", [_unchanged, _replaced, _in_place, _marked_as_done, _remembered])
 @pytest.mark.parametrize("rows", [None, 3])
 @pytest.mark.parametrize("same", [False, True], ids=["given_away", "used_again"])
-def test_what_a_policy_changes_is_in_the_batch(
+def test_batches_hold_what_a_policy_changes_in_place(
     change: Callable[[TensorDictBase], None], rows: int | None, same: bool
 ) -> None:
     def batches(*, on_tensordicts: bool) -> list[TensorDictBase]:

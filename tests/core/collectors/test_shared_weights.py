@@ -51,7 +51,7 @@ def assert_same(one: nn.Module, other: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("form", ["module", "state dict", "tensordict"])
-def test_what_one_side_writes_the_other_reads(form: str) -> None:
+def test_weights_written_here_are_read_there(form: str) -> None:
     net = Net()
     weights = SharedWeights(fields_of(net))
     new = changed(net)
@@ -66,7 +66,7 @@ def test_what_one_side_writes_the_other_reads(form: str) -> None:
     assert net.tied.weight is net.first.weight
 
 
-def test_what_is_not_named_stays_as_it_was() -> None:
+def test_unnamed_weights_stay_unchanged() -> None:
     net = Net()
     weights = SharedWeights(fields_of(net))
     weights.fill(net)
@@ -114,7 +114,7 @@ def test_weights_that_do_not_fit_are_refused_and_not_written(given: Any, said: s
     assert weights.version == 0
 
 
-def test_what_is_read_is_of_one_version() -> None:
+def test_a_read_never_mixes_versions() -> None:
     net = nn.Linear(300, 300)
     weights = SharedWeights(fields_of(net))
     other = seen(weights)

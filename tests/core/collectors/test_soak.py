@@ -19,7 +19,7 @@ import torch
 from steppe import MultiaSyncDataCollector, MultiSyncDataCollector, aSyncDataCollector
 from steppe.errors import WorkerError
 from steppe_testing import ArrayCountingEnv
-from tests.core.collectors.test_multi import all_gone
+from tests.core.collectors.worker_policies import all_gone
 from tests.limits import CHILD
 
 FULL = os.environ.get("STEPPE_SOAK") == "full"

@@ -187,7 +187,7 @@ def test_uses_of_some_rows_are_noticed(name: str, use: Any) -> None:
     assert_noticed(Collector(env, frames_per_batch=12), lambda: use(env))
 
 
-def test_what_is_sent_to_a_pool_is_noticed() -> None:
+def test_uses_of_a_pool_begin_new_trajectories() -> None:
     pool = ENVS["threads"]()
 
     def use() -> None:

@@ -61,7 +61,7 @@ def test_weights_that_do_not_fit_are_refused_and_not_counted(wrong: Any) -> None
         assert collector.policy_version == 0
 
 
-def test_what_is_no_weights_is_refused() -> None:
+def test_invalid_weights_are_refused() -> None:
     with make(nn.Linear(1, 2)) as collector:
         with pytest.raises(PolicyError, match="takes a module, a TensorDict of parameters or a state dict, found int"):
             collector.update_policy_weights_(3)

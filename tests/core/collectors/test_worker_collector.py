@@ -60,7 +60,7 @@ def test_workers_are_iterated_over_where_a_batch_has_a_size() -> None:
         next(collector)
 
 
-def test_what_is_for_workers_needs_some() -> None:
+def test_worker_arguments_need_num_workers() -> None:
     with pytest.raises(TypeError, match=r"start_timeout= is for workers: say num_workers="):
         Collector(CART, start_timeout=1.0)
     with pytest.raises(TypeError, match=r"\[lanes, T\]"):

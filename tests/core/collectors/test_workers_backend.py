@@ -7,9 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,13 +27,22 @@ from steppe import (
     TransformedEnv,
     aSyncDataCollector,
 )
-from steppe.errors import ClosedError, PolicyError, SpecError, WorkerError, WorkerTimeout
+from steppe.errors import PolicyError, SpecError, WorkerError, WorkerTimeout
 from steppe_testing import CountingEnv, DynamicSpecEnv, TextCountingEnv, assert_equal_data
 from tests.core.collectors.buffers import Buffer
-from tests.limits import ANSWER, AT_ONCE, CHILD
-from tests.processes import workers
+from tests.core.collectors.worker_policies import (
+    Breaking,
+    Waiting,
+    all_gone,
+    counting,
+    interrupt_waiting,
+    scaled,
+    several_batches,
+)
+from tests.limits import ANSWER, CHILD
 
 CART = "gym:CartPole-v1"
+
 KEYS = {
     *("observation", "action", "done", "terminated", "truncated"),
     *(("next", key) for key in ("observation", "reward", "done", "terminated", "truncated")),
@@ -44,39 +50,8 @@ KEYS = {
 }
 
 
-def counting() -> EnvBase:
-    return CountingEnv(3)
-
-
 def pair() -> EnvBase:
     return SerialEnv(2, counting)
-
-
-class Scaled(nn.Module):
-    """Writes its weight, so that data says which weights were used."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(()))
-
-    def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        action = torch.zeros(*observation.shape[:-1], 3, dtype=torch.bool)
-        action[..., 0] = True
-        return action, self.weight.expand(observation.shape[:-1])
-
-
-def scaled() -> TensorDictModule:
-    return TensorDictModule(Scaled(), ["observation"], ["action", "weight"])
-
-
-def all_gone(pids: list[int]) -> bool:
-    """Whether some processes have ended, or do so at once."""
-    end = time.monotonic() + AT_ONCE
-    while alive := workers().keys() & set(pids):
-        if time.monotonic() > end:
-            break
-        time.sleep(0.01)
-    return not alive
 
 
 @pytest.mark.parametrize(
@@ -184,32 +159,6 @@ def test_weights_are_taken_from_whatever_holds_them() -> None:
         assert next(collector)["weight"].eq(3).all()
 
 
-def test_weights_follow_each_batch_where_that_is_asked_for() -> None:
-    policy = scaled()
-    with MultiSyncDataCollector([counting], policy, frames_per_batch=4, update_at_each_batch=True) as collector:
-        for number in range(3):
-            policy.module.weight.data.fill_(number)
-            batch = next(collector)
-            assert batch["weight"].eq(number).all()
-            assert batch["collector", "policy_version"].eq(number + 1).all(), "the first step's frames too"
-
-
-@pytest.mark.parametrize("random_frames", [0, 8])
-def test_frames_of_a_batch_name_the_update_that_made_them(random_frames: int) -> None:
-    policy = scaled()
-    with aSyncDataCollector(
-        counting, policy, frames_per_batch=4, update_at_each_batch=True, init_random_frames=random_frames
-    ) as collector:
-        batches = []
-        for number in range(6):
-            policy.module.weight.data.fill_(10 * number)  # the weights of update ``number``, which comes with a batch
-            batches.append(next(collector))
-    for number, batch in enumerate(batches):
-        assert batch["collector", "policy_version"].eq(number).all()
-        if 4 * number >= random_frames:
-            assert batch["weight"].eq(10 * max(number - 1, 0)).all()
-
-
 @pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
 def test_random_frames_come_first_and_then_the_policy_acts(kind: Any) -> None:
     policy = scaled()
@@ -244,30 +193,6 @@ def test_unequal_shares_are_put_together_along_time() -> None:
         MultiSyncDataCollector([counting] * 2, frames_per_batch=[4, 8])
 
 
-def test_workers_get_arguments_and_callbacks_run_here() -> None:
-    """Workers get arguments about collecting; callbacks run in this process."""
-    seen: list[Any] = []
-    pid = os.getpid()
-
-    def processed(batch: Any) -> Any:
-        assert os.getpid() == pid
-        return batch.exclude("observation")
-
-    with MultiSyncDataCollector(
-        [counting] * 2,
-        frames_per_batch=16,
-        max_frames_per_traj=2,
-        split_trajs=True,
-        postproc=processed,
-        post_collect_hook=seen.append,
-    ) as collector:
-        batch = next(collector)
-    assert batch.batch_size == (8, 2)
-    assert batch["collector", "mask"].all()
-    assert "observation" not in batch.keys()
-    assert len(seen) == 1
-
-
 def test_batches_go_to_a_replay_buffer() -> None:
     buffer = Buffer()
     with MultiaSyncDataCollector(
@@ -298,52 +223,6 @@ def test_a_batch_that_is_not_kept_may_be_written_over() -> None:
         kept = first.clone()
         next(collector)
         assert_equal_data(first, kept)
-
-
-class Waiting(CountingEnv):
-    """Cannot step beyond its third before a file is there; says with another file that it waits."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__(100)
-        self.file, self.number = file, 0
-
-    def _step(self, tensordict: Any) -> Any:
-        self.number += 1
-        if self.number > 3:
-            Path(f"{self.file}.waits").touch()
-        while self.number > 3 and not os.path.exists(self.file):
-            os.sched_yield()
-        return super()._step(tensordict)
-
-
-def interrupt_waiting(interrupt: Callable[[], None], file: Path) -> None:
-    """Interrupt workers once the one of :class:`Waiting` is in its fourth step, and let that end."""
-    deadline = time.monotonic() + CHILD
-    while not Path(f"{file}.waits").exists() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    interrupt()
-    file.touch()
-
-
-def test_preemption_stops_workers_that_are_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With preemptive_threshold, slow workers deliver part of a batch and go on."""
-    file = tmp_path / "go"
-    makers = [lambda: CountingEnv(100), lambda: Waiting(str(file))]
-    with MultiSyncDataCollector(makers, frames_per_batch=100, preemptive_threshold=0.5) as collector:
-        interrupt = collector.backend.interrupt
-
-        monkeypatch.setattr(collector.backend, "interrupt", lambda: interrupt_waiting(interrupt, file))
-
-        batch = next(collector)
-
-        mask, ids = batch["collector", "mask"], batch["collector", "traj_ids"]
-        assert mask[0].all()
-        assert mask[1].nonzero().flatten().tolist() == [0, 1, 2, 3], "the step that was under way is the last one"
-        assert (ids[1, 4:] == -1).all()
-        assert (batch["next", "observation"][1, 4:] == 0).all()
-        assert collector.stats()["frames"] == 54
-        follower = next(collector)
-        assert float(follower["observation"][1, 0]) == 4, "the next batch goes on where this one stopped"
 
 
 class Interruptor:
@@ -409,65 +288,6 @@ def test_growing_data_of_workers_is_put_together(cat_results: Any) -> None:
     assert sizes == [1, 2, 3, 1, 2, 3, 1, 2, 3, 4, 1, 2]
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
-
-
-class Breaking(CountingEnv):
-    """Raises in its sixth step, or when it is reset."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(3)
-        self.where, self.number = where, 0
-        if where == "factory":
-            raise ValueError("broken in factory")
-
-    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
-        if self.where == "reset":
-            raise ValueError("broken in reset")
-        return super()._reset(tensordict, **kwargs)
-
-    def _step(self, tensordict: Any) -> Any:
-        self.number += 1
-        if self.where == "step" and self.number > 5:
-            raise ValueError("broken in step")
-        if self.where == "kill" and self.number > 5:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.where == "hang" and self.number > 5:
-            signal.pause()
-        return super()._step(tensordict)
-
-
-def broken_policy(tensordict: Any) -> Any:
-    raise ValueError("broken in policy")
-
-
-@pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
-@pytest.mark.parametrize("where", ["factory", "reset", "step", "policy"])
-def test_what_a_worker_raises_arrives_with_its_traceback(kind: Any, where: str) -> None:
-    makers = [counting, lambda: Breaking(where)]
-    with pytest.raises(WorkerError, match=f"broken in {where}") as caught:
-        several_batches(lambda: kind(makers, broken_policy if where == "policy" else None, frames_per_batch=16))
-    assert "ValueError" in caught.value.remote_traceback
-    assert caught.value.worker is not None
-
-
-def several_batches(make: Any) -> None:
-    """Collect batches until a worker raises an error."""
-    collector = make()
-    pids = collector.backend.pool.pids
-    try:
-        for _ in range(5):
-            next(collector)
-    except WorkerError:
-        with pytest.raises(ClosedError, match="after an error"):
-            next(collector)
-        raise
-    finally:
-        collector.shutdown()
-        collector.shutdown()
-        assert all_gone(pids)
-
-
 @pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
 def test_a_worker_that_is_killed_is_noticed(kind: Any) -> None:
     with pytest.raises(WorkerError, match=r"Worker 1 .* ended unexpectedly"):
@@ -482,24 +302,6 @@ def test_a_worker_that_is_killed_between_batches_is_noticed() -> None:
             next(collector)
 
 
-def test_another_thread_may_write_weights_while_one_collects() -> None:
-    collected = threading.Event()
-    with MultiaSyncDataCollector([counting] * 2, scaled(), frames_per_batch=8) as collector:
-
-        def write() -> None:
-            while not collected.is_set():
-                collector.update_policy_weights_()
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            versions = [int(next(collector)["collector", "policy_version"].max()) for _ in range(30)]
-        finally:
-            collected.set()
-            writer.join(CHILD)
-        assert versions[-1] > versions[0]
-
-
 def test_a_worker_that_hangs_exceeds_batch_timeout() -> None:
     with MultiSyncDataCollector(
         [counting, lambda: Breaking("hang")], frames_per_batch=16, batch_timeout=ANSWER
@@ -508,14 +310,6 @@ def test_a_worker_that_hangs_exceeds_batch_timeout() -> None:
             next(collector)
         pids = collector.backend.pool.pids
     assert all_gone(pids)
-
-
-def test_an_error_of_a_call_leaves_the_workers_at_work() -> None:
-    with MultiSyncDataCollector([counting] * 2, scaled(), frames_per_batch=8) as collector:
-        assert collector.call_policy("get_submodule", "module")
-        with pytest.raises(WorkerError, match="no_such_method"):
-            collector.call_policy("no_such_method")
-        assert next(collector).numel() == 8
 
 
 def test_garbage_collection_ends_the_workers() -> None:

@@ -238,7 +238,7 @@ def test_a_hint_names_the_action_among_several(make):
     env.step(td)
 
 
-def test_what_is_no_tensor_is_refused():
+def test_an_action_that_is_no_tensor_is_refused():
     assert "must be a tensor of dtype torch.float32, found list" in refusal(Bounded(-1, 1, (1,)), [0.5])
     assert "found ndarray" in refusal(Bounded(-1, 1, (1,)), np.zeros(1))
 

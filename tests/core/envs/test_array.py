@@ -189,7 +189,7 @@ def test_other_methods_may_be_overridden():
     assert Mine().reset()["observation"].item() == 100
 
 
-def test_what_has_no_place_in_arrays_has_no_array_path():
+def test_entries_without_fixed_layout_prevent_rows():
     env = ArrayCountingEnv()
     env.observation_spec = Composite(observation=Unbounded((-1, 2)))
     assert env.row_writer is None

@@ -39,7 +39,7 @@ def test_the_last_observation_of_an_episode_is_unknown():
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [(torch.int64, -1), (torch.uint8, 255), (torch.bool, False)])
-def test_what_stands_for_unknown_depends_on_the_dtype(dtype, expected):
+def test_the_fill_value_depends_on_the_dtype(dtype, expected):
     data = AutoResettingCountingEnv(3, dtype=dtype).rollout(3)
 
     assert data["next", "observation"][2].item() == expected

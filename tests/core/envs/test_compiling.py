@@ -64,7 +64,7 @@ def test_the_base_of_a_transformed_environment_is_compiled():
     [(ArrayCountingEnv, "numpy"), (lambda: SerialEnv(2, CountingEnv), "where it is made")],
     ids=["arrays", "batch"],
 )
-def test_what_has_no_step_of_tensors_says_so_and_goes_on(make, text):
+def test_compile_warns_once_without_a_tensor_step(make, text):
     env = make()
 
     with pytest.warns(IgnoredArgumentWarning, match=text):

@@ -270,7 +270,7 @@ def test_an_environment_made_for_a_policy_has_what_that_needs(make):
         assert data["hidden"].flatten().tolist() == [5, 6, 7]
 
 
-def test_what_it_has_already_is_not_appended_again():
+def test_a_policys_primer_is_appended_only_once():
     env = CountingEnv(policy=recurrent())
 
     assert len(TransformedEnv(env, policy=recurrent()).transform) == len(env.transform) == 2

@@ -102,7 +102,7 @@ def test_a_mask_at_a_level_that_has_no_done_entry_is_not_allowed():
         grouped.reset(TensorDict({"other": TensorDict({"_reset": torch.tensor([True])}, [])}, grouped.batch_size))
 
 
-def test_what_a_reset_changes_beside_its_rows_is_lost():
+def test_a_partial_reset_changes_only_its_rows():
     class Padding(CountingEnv):
         def _reset(self, tensordict=None, **kwargs):
             return super()._reset(tensordict, **kwargs).apply_(lambda value: value.fill_(0))

@@ -105,7 +105,7 @@ def test_declared_noise_is_in_what_a_request_gives(place: str) -> None:
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_what_a_function_notes_is_left_out_everywhere(base: Any) -> None:
+def test_underscored_entries_of_a_policy_are_left_out(base: Any) -> None:
     def noting(td: TensorDictBase) -> TensorDictBase:
         return td.update({"action": torch.tensor([True, False, False]), "_note": torch.ones(1), "seen": torch.ones(1)})
 

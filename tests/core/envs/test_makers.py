@@ -33,7 +33,7 @@ def test_a_wrong_configuration_changes_nothing():
     env.close()
 
 
-def test_what_has_no_workers_cannot_be_configured():
+def test_configure_parallel_needs_a_batch_with_workers():
     with pytest.raises(AttributeError, match="configure_parallel"):
         CountingEnv().configure_parallel(num_processes=2)
     with pytest.raises(TypeError, match="'num_processes': it is an argument of ParallelEnv"):

@@ -70,7 +70,7 @@ def test_a_wrappers_property_is_not_looked_for_in_the_base():
         _ = env.start
 
 
-def test_what_is_not_there_is_still_not_there():
+def test_a_missing_attribute_raises_attribute_error():
     class Plain(Module):
         pass
 

@@ -138,7 +138,7 @@ def test_parameters_that_match_nothing_are_refused():
     ("policy", "text"),
     [(3, "callable, found int"), (torch.nn.Module, r"found the class Module: make one, Module\(\.\.\.\)")],
 )
-def test_what_cannot_be_called_is_refused(policy, text):
+def test_an_uncallable_policy_is_refused(policy, text):
     with pytest.raises(PolicyError, match=text):
         CountingEnv().rollout(2, policy)
 

@@ -200,7 +200,7 @@ def test_the_first_step_is_held_against_the_specs(bad, text):
         ({"observation": torch.ones(2, dtype=torch.bool)}, {"observation": torch.ones(2)}),
     ],
 )
-def test_what_is_as_good_as_the_specs_say_is_made_so(given, expected):
+def test_the_first_step_is_cast_and_reshaped_to_its_specs(given, expected):
     env = Given({"observation": torch.zeros(2), "reward": torch.zeros(1), **given})
     for following in (env.rand_step(), env.rand_step()):
         for key, value in expected.items():

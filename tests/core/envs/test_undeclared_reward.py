@@ -93,7 +93,7 @@ def test_nobody_looks_where_a_reward_is_declared():
     assert env.resets == 0
 
 
-def test_what_cannot_be_stepped_is_left_as_it_was():
+def test_a_failed_step_leaves_the_reward_spec_unchanged():
     class Stuck(Bare):
         def _step(self, tensordict):
             raise RuntimeError("stuck")

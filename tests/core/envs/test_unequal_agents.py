@@ -60,7 +60,7 @@ def test_agents_act_at_random_each_in_its_own_spec(observe, choice) -> None:
         assert ("choice" in data["agents"].unbind(-1)[1].keys()) is choice
 
 
-def test_what_agents_see_and_do_is_in_one_entry() -> None:
+def test_a_group_entry_holds_observations_and_actions() -> None:
     rollout = Unequal(observe=True, choice=True).rollout(4)
     first, second = rollout["agents"].unbind(1)
     assert set(first.keys()) == {"seen", "action"}

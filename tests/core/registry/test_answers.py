@@ -86,7 +86,7 @@ def test_a_wrong_list_of_names_does_not_hide_the_error(acme):
     assert text_of(KeyError, make_env, "acme:Walk") == "'Walk'"
 
 
-def test_what_is_no_environment_is_refused(acme):
+def test_a_hook_that_returns_no_environment_is_refused(acme):
     acme(MAKE.format("[name]"))
 
     expected = f"{SUBJECT} made a list for 'Walk', which is no environment of steppe. Return an EnvBase from "

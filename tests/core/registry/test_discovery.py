@@ -118,7 +118,7 @@ def test_a_library_that_an_old_setuptools_installed_is_found(registry, fake_dist
     assert "engine 1.4 is installed in" in list_plugins()[0].problem
 
 
-def test_what_an_interrupted_installation_left_is_not_installed(registry, fake_dist):
+def test_an_interrupted_installation_counts_as_missing(registry, fake_dist):
     fake_dist("acme-sim", envs={"acme": "acme_sim"}, requires=["engine"])
     (fake_dist("engine") / "METADATA").unlink()
     assert "needs engine, which is not installed" in list_plugins()[0].problem

@@ -61,7 +61,7 @@ def test_alternatives_come_in_the_order_of_any_of():
     assert choices == (Alternative("acme-sim[two]", ("b",)), Alternative("acme-sim[one]", ("a",)))
 
 
-def test_what_is_installed_in_range_passes():
+def test_installed_versions_in_range_pass():
     check_with(record("steppe>=0.1,<0.2", "Acme_Engine>=1"), {"Acme_Engine": "1.5"})
 
 

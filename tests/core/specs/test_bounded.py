@@ -112,7 +112,7 @@ def test_a_wrong_dtype_is_not_in_the_spec() -> None:
     assert not Unbounded((2,)).is_in(torch.zeros(2, dtype=torch.int64))
 
 
-def test_what_is_no_tensor_is_not_in_the_spec() -> None:
+def test_an_array_is_not_in_the_spec() -> None:
     assert Bounded(0, 1, (2,)).is_in(np.zeros(2, np.float32)) is False
     with pytest.raises(SpecError, match=r"'x': expected a tensor, found ndarray.*spec\.encode"):
         Bounded(0, 1, (2,)).assert_is_in(np.zeros(2, np.float32), key="x")

@@ -50,7 +50,7 @@ def test_a_function_that_grows_maps_the_bounds():
 
 
 @pytest.mark.parametrize("spec", [Composite({"a": Unbounded()}), NonTensor()])
-def test_what_is_no_number_has_no_bounds(spec):
+def test_bounds_need_a_spec_of_numbers(spec):
     with pytest.raises(SpecError, match="Expected a spec of numbers, found"):
         spec.bounds()
 

@@ -79,7 +79,7 @@ def test_text_follows_shapes_and_compares_by_example() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("batched", True), ("batched", False), ("feature_dims", 1), ("dtype", torch.int64)]
 )
-def test_what_only_chooses_how_text_is_kept_is_taken(name, value) -> None:
+def test_storage_options_of_text_warn_and_have_no_effect(name, value) -> None:
     with pytest.warns(IgnoredArgumentWarning, match=f"NonTensor: the argument {name} has no effect"):
         spec = NonTensor((2, 3), example_data="x", **{name: value})
     assert spec == NonTensor((2, 3), example_data="x")

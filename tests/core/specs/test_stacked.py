@@ -138,7 +138,7 @@ def test_specs_of_different_kinds_may_be_stacked() -> None:
     assert [len(row) for row in actions.rand().unbind()] == [2, 3]
 
 
-def test_what_can_not_be_stacked_is_refused() -> None:
+def test_entries_that_cannot_be_stacked_are_refused() -> None:
     for others, text in (
         ([Unbounded((3,)), Unbounded((3, 1))], "one ndim, found 1 and 2"),
         ([Unbounded((3,)), Unbounded((3,), dtype=torch.int64)], "one dtype"),

@@ -9,14 +9,14 @@ from steppe.storage import build_alike, build_td, entries
 from steppe_testing import assert_equal_data
 
 
-def test_what_is_built_is_what_the_constructor_makes():
+def test_build_td_equals_the_constructor():
     inner = TensorDict({"b": torch.ones(2, 3)}, [2])
     source = {"a": torch.zeros(2), "inner": inner}
 
     assert_equal_data(build_td(dict(source), torch.Size([2])), TensorDict(source, [2]))
 
 
-def test_what_is_built_alike_has_the_same_batch_device_and_names():
+def test_build_alike_copies_batch_device_and_names():
     other = TensorDict({"a": torch.zeros(2, 3)}, [2, 3], names=[None, "time"], device="cpu")
     found = build_alike({"b": torch.ones(2, 3)}, other)
 

@@ -113,7 +113,7 @@ def test_rollouts_that_use_memory_again_hold_their_own_data(steps):
     assert [frame.unique().tolist() for frame in kept] == [[roots[-1]]] * 4
 
 
-def test_what_a_policy_keeps_is_not_written_again():
+def test_images_that_a_policy_keeps_never_change():
     kept = []
 
     def policy(td):

@@ -133,7 +133,7 @@ def test_many_storages_leave_no_descriptor() -> None:
         (Unbounded(shape=(3, -1)), r"'x' has a dynamic shape \(3, -1\)"),
     ],
 )
-def test_what_has_no_fixed_place_is_refused_by_name(leaf: object, text: str) -> None:
+def test_a_leaf_without_fixed_size_is_refused_by_name(leaf: object, text: str) -> None:
     with pytest.raises(NotSupported, match=text):
         Storage(Composite(x=leaf), (2,))
 

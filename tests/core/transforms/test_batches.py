@@ -109,7 +109,7 @@ def test_masks_leave_the_counts_of_other_rows_alone(where):
 
 @pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
-def test_what_a_policy_writes_is_carried_outside(kind, base):
+def test_a_primer_around_a_batch_keeps_policy_state(kind, base):
     env = TransformedEnv(kind(2, base), TensorDictPrimer(hidden=Unbounded((1,))))
 
     def policy(td):

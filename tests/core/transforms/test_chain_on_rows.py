@@ -226,7 +226,7 @@ class NoKernel(ObservationTransform):
         return value + 1
 
 
-def test_what_runs_on_tensordicts_alone_says_why():
+def test_a_chain_without_rows_gives_the_reason():
     def problem(env, *parts):
         return TransformedEnv(env, Compose(*parts)).no_row_writer_reason
 

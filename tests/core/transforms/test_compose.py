@@ -143,7 +143,7 @@ def test_a_function_may_end_an_episode():
     assert data["observation"].squeeze(-1).tolist() == [0, 1, 0, 1, 0, 1]
 
 
-def test_what_is_no_transform_is_refused():
+def test_compose_refuses_other_values():
     with pytest.raises(SpecError, match="Expected a transform or a function of a TensorDict, found int"):
         Compose(3)
     with pytest.raises(SpecError, match=r"found the class StepCounter: make one, StepCounter\(\)"):

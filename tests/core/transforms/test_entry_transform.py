@@ -79,7 +79,7 @@ def test_a_transform_before_it_may_have_made_the_reward():
     assert torch.equal(data["bonus"], 2 * data["reward"])
 
 
-def test_what_the_environment_lacks_is_an_error_with_what_it_has():
+def test_a_missing_entry_is_an_error_with_the_existing_keys():
     with pytest.raises(SpecError, match=r"Doubled: the environment has no entry 'pixels'. It has \['observation'"):
         TransformedEnv(DataEnv(OBSERVATION), Doubled(["pixels"])).reset()
     with pytest.raises(SpecError, match=r"has no entry 'motion'. It has \['action'"):

@@ -32,7 +32,7 @@ def test_entries_begin_with_a_value_and_stay(make):
 
 
 @BASES
-def test_what_the_policy_writes_goes_on_until_the_reset(make):
+def test_policy_state_lasts_until_the_reset(make):
     env = TransformedEnv(make(), TensorDictPrimer({("rnn", "hidden"): Unbounded((1,))}))
 
     def policy(td):

@@ -41,7 +41,7 @@ def test_keys_can_be_chosen():
     assert "episode_reward" in env.rollout(2)["next"].keys()
 
 
-def test_what_is_no_reward_is_refused():
+def test_reward_sum_refuses_other_entries():
     with pytest.raises(SpecError, match=r"'gain' is no reward of the environment, which has \['reward'\]"):
         TransformedEnv(CountingEnv(3), RewardSum(["gain"])).reset()
     with pytest.raises(SpecError, match="out_keys and in_keys must have the same length"):

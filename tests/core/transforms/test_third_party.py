@@ -227,7 +227,7 @@ class InvertsResets(Transform):
         return value - 1
 
 
-def test_what_a_reset_is_given_is_inverted_where_asked_for():
+def test_the_data_of_a_reset_is_inverted_on_request():
     env = TransformedEnv(StatelessCountingEnv(9), InvertsResets())
 
     root = env.reset(TensorDict(count=torch.tensor([4])), set_state=True)

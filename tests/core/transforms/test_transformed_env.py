@@ -411,7 +411,7 @@ def test_env_info_reaches_the_base():
         assert env.reset(env_info={"start": torch.tensor([4])})["observation"].item() == 40
 
 
-def test_what_a_policy_writes_under_next_is_kept():
+def test_a_step_keeps_entries_that_the_policy_put_under_next():
     env = TransformedEnv(CountingEnv(3), StepCounter())
     td = env.rand_action(env.reset()).set("next", TensorDict(hidden=torch.ones(2)))
 
@@ -576,7 +576,7 @@ def test_a_clone_has_the_mode_of_the_original():
     ],
     ids=["a name", "an object", "a transform"],
 )
-def test_what_is_no_environment_of_steppe_is_refused(base, text):
+def test_transformed_env_refuses_other_environments(base, text):
     with pytest.raises(SpecError, match=text):
         TransformedEnv(base, CountingEnv())
 

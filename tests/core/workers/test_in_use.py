@@ -68,7 +68,7 @@ def test_the_same_thread_may_call_on() -> None:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_what_is_raised_frees_it(error: type[BaseException]) -> None:
+def test_an_exception_frees_the_object(error: type[BaseException]) -> None:
     def fail() -> None:
         raise error
 

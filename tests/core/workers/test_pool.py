@@ -110,7 +110,7 @@ def test_single_workers_carry_out_calls_and_orders_at_once(pool: Pool) -> None:
     assert found == {0: 6, 1: 9}
 
 
-def test_what_a_worker_raises_names_worker_subject_and_line(pool: Pool) -> None:
+def test_a_worker_error_names_worker_item_and_line(pool: Pool) -> None:
     with pytest.raises(WorkerError, match="Worker 1 raised in squaring of number 11: ZeroDivisionError") as caught:
         pool.ask({0: 1, 1: "raise"})
 

@@ -33,7 +33,7 @@ def test_pixels_are_refused():
         BraxEnv("fast", from_pixels=True)
 
 
-def test_what_brax_has_made_a_batch_of_is_refused():
+def test_a_batched_brax_environment_is_refused():
     from brax import envs
 
     with pytest.raises(NotSupported, match="batch_size=n"):

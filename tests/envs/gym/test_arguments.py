@@ -326,7 +326,7 @@ class TestRebuilding:
         assert env.rollout(3)["action"].shape == (3, 1)
         assert env.observation_spec["observation"].shape == (3,)
 
-    def test_what_it_cannot_do_is_said(self):
+    def test_unsupported_calls_are_errors(self):
         with pytest.raises(NotSupported, match="make another environment"):
             GymEnv("CartPole-v1").rebuild_with_kwargs(num_envs=2)
         with pytest.raises(TypeError, match="did you mean 'from_pixels'"):

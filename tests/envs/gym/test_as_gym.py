@@ -156,7 +156,7 @@ def test_entries_may_be_nested_or_text(cls):
         (DynamicSpecEnv, "first size"),
     ],
 )
-def test_what_the_library_has_no_place_for_is_refused(cls, text):
+def test_as_gym_refuses_data_without_a_space(cls, text):
     with pytest.raises(NotSupported, match=text):
         as_gym(cls())
 
@@ -210,7 +210,7 @@ def test_making_it_takes_a_transform_and_keys_of_the_info():
     env.close()
 
 
-def test_what_is_registered_gets_its_transform():
+def test_a_registered_environment_gets_its_transform():
     EnvBase.register_gym("Scaled-v0", entry_point="gym:CartPole-v1", transform=RewardScaled())
     one, other = gymnasium.make("Scaled-v0"), gymnasium.make("Scaled-v0")
     one.reset(seed=0)

@@ -51,7 +51,7 @@ def test_arguments_are_split_between_the_library_and_envbase():
     assert data["next", "reward"].flatten().tolist() == [0, 0, 0]
 
 
-def test_what_the_class_lacks_is_the_library_s():
+def test_unknown_attributes_come_from_the_library():
     env = GymEnv("CartPole-v1", max_episode_steps=7)
 
     assert env.spec.id == "CartPole-v1"

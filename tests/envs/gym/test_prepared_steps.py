@@ -118,7 +118,7 @@ def test_whatever_numpy_takes_for_a_number_is_a_reward(number: Any, expected: fl
         ((np.ones(2, np.float32), 1.0, False), "five"),
     ],
 )
-def test_what_a_later_step_returns_is_still_held_against_its_row(batch: bool, returned: Any, said: str) -> None:
+def test_later_steps_are_still_checked_against_the_row(batch: bool, returned: Any, said: str) -> None:
     library = Library()
     make = partial(GymWrapper, library)
     env = SerialEnv(1, make) if batch else make()

@@ -92,7 +92,7 @@ def test_containers_nest():
 
 
 @pytest.mark.parametrize("name", ["Graph", "OneOf"])
-def test_what_has_no_layout_is_refused(name):
+def test_graph_and_one_of_spaces_are_refused(name):
     space = {
         "Graph": lambda: spaces.Graph(spaces.Box(0, 1, (2,)), None),
         "OneOf": lambda: spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1)]),

@@ -26,7 +26,7 @@ def test_a_wrong_name_is_answered_with_a_close_one():
         make_env("jumanji:Snake-v0")
 
 
-def test_what_jumanji_has_made_a_batch_of_is_refused():
+def test_a_batched_jumanji_environment_is_refused():
     import jumanji
     from jumanji.wrappers import VmapWrapper
 

@@ -109,7 +109,7 @@ def test_specs_can_be_taken_from_the_real_environment():
     assert env.action_spec == real.action_spec
 
 
-def test_what_the_model_does_not_write_is_named():
+def test_entries_that_the_model_omits_are_named():
     env = ModelEnv(world_model=Joined("prize"))
 
     with pytest.raises(SpecError, match=r"does not write \['reward'\]"):

@@ -304,7 +304,7 @@ def test_a_pickle_gives_the_data_of_what_it_was_made_from(name, arguments):
     assert_equal_data(*found)
 
 
-def test_what_a_step_returned_stays_when_others_follow():
+def test_later_steps_leave_returned_data_unchanged():
     env = make_env("pettingzoo:mpe2/simple_tag_v3")
     env.set_seed(0)
     first = env.rand_step(env.reset())

@@ -139,7 +139,7 @@ def test_such_a_wrapper_is_an_environment(make):
     check_env_specs(make())
 
 
-def test_what_is_made_in_the_order_of_the_steps_is_there():
+def test_construction_steps_run_in_order():
     env = CounterEnv("4", scale=3, device="cpu", run_type_checks=True)
 
     assert (env.scale, env.ready, env.limit, env.libname) == (3, True, 4, "counter")
@@ -272,7 +272,7 @@ def test_encoding_is_as_fast_as_it_gets():
         CounterEnv("3").fast_encoding()
 
 
-def test_what_cannot_be_closed_is_closed_all_the_same():
+def test_an_environment_without_close_can_be_closed():
     env = CounterEnv("3")
     env.close()
 

@@ -145,7 +145,7 @@ def test_the_result_of_an_inverse_is_validated():
         env.step(env.rand_action(env.reset()))
 
 
-def test_what_an_inverse_has_kept_stays_as_it_was():
+def test_values_that_an_inverse_keeps_never_change():
     class Keeps(ActionScaling):
         def __init__(self):
             super().__init__()

@@ -35,7 +35,7 @@ def seen(data, key="observation"):
 
 
 @pytest.mark.parametrize("make", [DataEnv, ArrayDataEnv])
-def test_what_comes_out_is_standard_with_the_numbers_up_to_here(make):
+def test_vec_norm_uses_the_statistics_so_far(make):
     env = TransformedEnv(make(SPEC), VecNorm(**KEYS, decay=0.9))
     env.set_seed(1)
 

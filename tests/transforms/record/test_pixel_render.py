@@ -98,7 +98,7 @@ def test_a_batch_of_batches_of_one_has_a_frame_of_each():
         (Rendered, {"out_keys": ["a", "b"]}, "writes one entry, found out_keys="),
     ],
 )
-def test_what_renders_nothing_says_what_to_do(make, arguments, text):
+def test_an_environment_without_frames_names_the_fix(make, arguments, text):
     with pytest.raises(SpecError, match=text):
         TransformedEnv(make(), PixelRenderTransform(**arguments))
 
@@ -129,7 +129,7 @@ def test_frames_are_switched_off_and_on_while_a_batch_runs(batch):
     assert on["pixels"][0, :, 0, 0, 0].tolist() == [0, 1, 2, 0]
 
 
-def test_what_a_batch_is_made_of_may_be_switched_off_before():
+def test_transforms_may_be_switched_off_inside_a_batch():
     def made():
         env = TransformedEnv(Rendered(), PixelRenderTransform())
         env.transform.switch("off")

@@ -57,6 +57,6 @@ def test_arguments_have_the_names_and_places_of_torchrl(name):
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_what_is_not_taken_is_on_the_page(name):
+def test_unsupported_arguments_are_on_the_migration_page(name):
     assert f"`{name}" in PAGE
     assert [each for each in NAMED[name].split() if each not in PAGE] == []

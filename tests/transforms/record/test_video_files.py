@@ -135,7 +135,7 @@ def test_h264_needs_even_sizes_and_a_gif_does_not(tmp_path, height, width):
         ({"video_codec": "none"}, "no codec 'none'"),
     ],
 )
-def test_what_makes_no_video_is_refused(tmp_path, monkeypatch, arguments, text):
+def test_write_video_refuses_invalid_arguments(tmp_path, monkeypatch, arguments, text):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SpecError, match=text):
         write_video(**{"file": "a.mp4", "video": moving(), **arguments})

@@ -145,7 +145,7 @@ def test_stored_data_is_recorded_frame_by_frame():
     assert torch.equal(torch.stack(recorder.obs), images.flatten(0, 1).movedim(-1, 1))
 
 
-def test_what_is_kept_does_not_change_with_the_data():
+def test_recorded_frames_do_not_change_with_the_data():
     recorder = VideoRecorder(None, None)
     image = torch.full((6, 8, 3), 7, dtype=torch.uint8)
     recorder(TensorDict({"pixels": image}, []))
@@ -197,7 +197,7 @@ def test_a_clients_logger_is_used():
         (Bounded(0, 1, (6, 8, 3), dtype=torch.bool), r"must be of dtype uint8"),
     ],
 )
-def test_what_is_no_image_is_refused_before_the_first_step(spec, text):
+def test_a_recorder_refuses_entries_that_are_no_images(spec, text):
     with pytest.raises(SpecError, match=text):
         _ = recorded(DataEnv, VideoRecorder(None, None), spec).observation_spec
 

@@ -17,7 +17,7 @@ OBSERVATION = {"observation": Unbounded((2,))}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
-def test_what_is_above_zero_becomes_one(dtype):
+def test_rewards_above_zero_become_one(dtype):
     found = BinarizeReward()(TensorDict({"reward": torch.tensor([[-2], [0], [3]]).to(dtype)}))["reward"]
 
     assert found.tolist() == [[0], [0], [1]]

@@ -27,7 +27,7 @@ def add(td):
     return td.set("more", (td["observation"] + 1).double())
 
 
-def test_what_a_function_adds_is_in_the_specs():
+def test_entries_that_a_function_adds_are_in_the_specs():
     env = TransformedEnv(CountingEnv(batch_size=(2,)), add)
 
     assert env.observation_spec["more"] == Unbounded((2, 1), dtype=torch.float64)
@@ -64,7 +64,7 @@ def test_entries_that_it_passes_on_keep_their_specs(base, function):
     check_env_specs(env)
 
 
-def test_what_a_function_changes_or_leaves_out_follows():
+def test_specs_follow_what_a_function_changes_or_drops():
     def halve(td):
         return td.set("observation", td["observation"].half()).exclude("noise")
 

@@ -313,7 +313,7 @@ def test_a_hash_is_mapped_back_for_the_environment():
         env.step(td)
 
 
-def test_what_was_hashed_is_remembered_where_there_is_an_inverse():
+def test_a_hash_with_an_inverse_remembers_its_inputs():
     hashes = Hash(["text"], ["hash"], ["text"], ["hash"])
     data = hashes(TensorDict({"text": NonTensorData("word")}))
 

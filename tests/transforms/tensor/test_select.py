@@ -58,7 +58,7 @@ def test_nested_entries_are_left_out():
     assert ("next", "agents", "reward") in data.keys(True)
 
 
-def test_what_a_step_needs_is_not_left_out():
+def test_excluding_an_entry_that_a_step_reads_is_refused():
     with pytest.raises(SpecError, match="'step_count' is a state, which each step reads from the data"):
         TransformedEnv(CountingEnv(), Compose(StepCounter(), ExcludeTransform("step_count"))).reset()
     with pytest.raises(SpecError, match=r"ExcludeTransform\(\*\['a', 'b'\]\)"):
@@ -137,7 +137,7 @@ def test_a_copy_keeps_the_old_name():
 
 
 @pytest.mark.parametrize("base", [StatelessCountingEnv, CountingEnv])
-def test_what_a_step_reads_gets_its_name_back(base):
+def test_renamed_states_reach_the_step_by_their_old_name(base):
     key = "count" if base is StatelessCountingEnv else "observation"
     env = TransformedEnv(
         base(3, batch_size=(2,)), Compose(StepCounter(), RenameTransform([key, "step_count"], ["n", "t"]))
@@ -161,7 +161,7 @@ def test_two_entries_can_change_places():
     assert env.rollout(3)["noise"].squeeze(-1).tolist() == [0, 1, 2]
 
 
-def test_what_is_not_there_is_not_renamed():
+def test_renaming_a_missing_entry_is_an_error():
     with pytest.raises(KeyError, match="no entry 'observatoin' to rename"):
         TransformedEnv(CountingEnv(), RenameTransform(["observatoin"], ["a"])).reset()
 

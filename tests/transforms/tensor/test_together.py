@@ -223,7 +223,7 @@ def test_stacks_that_mean_nothing_are_refused(arguments, said):
         (Stack(["a", "a"], "x", dim=-4), "dim=-4 is out of range"),
     ],
 )
-def test_what_can_not_be_stacked_is_refused(stack, said):
+def test_entries_that_cannot_be_stacked_are_refused(stack, said):
     with pytest.raises(SpecError, match=said):
         TransformedEnv(DataEnv(VECTORS), stack).reset()
 

@@ -360,7 +360,7 @@ def test_bad_arguments_are_refused(make, says):
 
 
 @pytest.mark.parametrize("transform", [FrameSkipTransform(2), NoopResetEnv(2)])
-def test_what_steps_an_environment_needs_one(transform):
+def test_transforms_that_step_need_an_environment(transform):
     with pytest.raises(NotSupported, match="Append it"):
         transform(TensorDict({}, []))
     with pytest.raises(StateError, match="belongs to none"):

@@ -58,7 +58,7 @@ def tenfold(value):
 
 
 @pytest.mark.parametrize("base", [ArrayCountingEnv, CountingEnv])
-def test_what_comes_later_may_rewrite_the_stack(base):
+def test_later_transforms_may_rewrite_the_stack(base):
     parts = Compose(CatFrames(2, -1, ["observation"]), UnaryTransform(["observation"], fn=tenfold), StepCounter())
     data = TransformedEnv(base(9), parts).rollout(3)
 
@@ -137,7 +137,7 @@ def test_the_stacked_and_the_time_dimension_may_be_any():
     assert stacked[:, 1, :, 0, 0].tolist() == [[0, 0], [0, 1], [1, 2], [2, 3], [3, 4]]
 
 
-def test_what_comes_next_is_stacked_up_to_the_end_of_the_episode():
+def test_future_frames_are_stacked_up_to_the_episode_end():
     done = torch.tensor([False, False, True, False, False]).reshape(1, 5, 1)
     data = TensorDict({"action": torch.arange(5.0).reshape(1, 5, 1), ("next", "done"): done}, [1, 5])
     made = CatFrames(3, -1, ["action"], ["chunk"], future=True, mask_key="padded")(data)

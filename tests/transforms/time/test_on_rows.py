@@ -36,7 +36,7 @@ def test_episodes_terminate_alike_whichever_way_steps_take(stop, write_done):
     assert bool(data["next", "done"].any())
 
 
-def test_what_a_condition_has_kept_stays_as_it_was():
+def test_data_that_a_condition_keeps_never_changes():
     kept = []
 
     def stop(td):
@@ -50,7 +50,7 @@ def test_what_a_condition_has_kept_stays_as_it_was():
     assert all(torch.equal(value, was) and torch.equal(td["observation"], was) for td, value, was in kept)
 
 
-def test_what_a_condition_writes_is_not_in_the_data():
+def test_writes_of_a_condition_stay_out_of_the_data():
     def make(**kwargs):
         def stop(td):
             td["observation"] = td["observation"] + 100

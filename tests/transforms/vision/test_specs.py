@@ -55,7 +55,7 @@ def test_a_white_image_of_any_size_is_in_its_spec(mode):
     assert spec.space.high.max() <= 1 + 1e-6
 
 
-def test_what_may_overshoot_its_bounds_has_none():
+def test_bicubic_resizing_has_no_bounds():
     assert behind(Resize(4, interpolation="bicubic"), Bounded(0, 1, (3, 6, 8))) == Unbounded((3, 4, 4))
     assert behind(ToTensorImage(), Unbounded((6, 8, 3), dtype=torch.uint8)) == Unbounded((3, 6, 8))
     assert behind(Resize(4), Bounded(-1, torch.inf, (3, 6, 8))).is_in(torch.full((3, 4, 4), 1e30))
@@ -117,6 +117,6 @@ def test_atari_frames_become_grey_images_of_84_by_84():
 
 @pytest.mark.parametrize("transform", [Resize(4), Crop(4), CenterCrop(4), ToTensorImage(), GrayScale()])
 @pytest.mark.parametrize("shape", [(3,), ()])
-def test_what_is_no_image_is_named(transform, shape):
+def test_an_entry_that_is_no_image_is_named(transform, shape):
     with pytest.raises(SpecError, match=r"found the shape .* This is the observation 'pixels'"):
         behind(transform.clone(), Bounded(0, 255, shape, dtype=torch.uint8))

@@ -44,7 +44,7 @@ def test_an_image_has_its_channels_first_and_values_from_0_to_1():
         ({"from_int": True}, torch.float32, 51 / 255),
     ],
 )
-def test_what_is_divided_is_integers_unless_said_otherwise(arguments, given, expected):
+def test_to_tensor_image_divides_integers_by_default(arguments, given, expected):
     pixels = torch.full((1, 1, 3), 51, dtype=given)
 
     assert ToTensorImage(**arguments)(pixels=pixels).flatten().tolist() == pytest.approx([expected] * 3)
@@ -196,7 +196,7 @@ def test_a_crop_is_what_its_numbers_say():
 
 
 @pytest.mark.parametrize(("top", "left"), [(-2, -3), (4, 5), (-9, 0), (3, 20)])
-def test_what_a_crop_has_outside_of_the_image_is_0(top, left):
+def test_a_crop_outside_the_image_is_filled_with_zeros(top, left):
     frame = image(1, 6, 8) // 2 + 1
     around = cv2.copyMakeBorder(frame[0].numpy(), 30, 30, 30, 30, cv2.BORDER_CONSTANT, value=0)
 
