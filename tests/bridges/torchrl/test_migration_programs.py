@@ -17,6 +17,7 @@ from tools.workspace import ROOT
 pytest.importorskip("torchrl")
 
 PAGE = ROOT / "docs" / "migrating-from-torchrl.md"
+RECIPES = ROOT / "docs" / "train-with-torchrl.md"
 # The import of steppe, over one line or several.
 OURS = re.compile(r"^from steppe import (\(.*?^\)|[^(\n]*)$", re.DOTALL | re.MULTILINE)
 
@@ -48,6 +49,6 @@ def test_a_program_gives_the_same_data_with_either_import_line(tmp_path):
 
 @pytest.mark.timeout(700)
 def test_torchrls_losses_learn_cartpole_from_our_data(tmp_path):
-    told = run(program(PAGE, "train.py"), tmp_path / "train", seconds=600)
+    told = run(program(RECIPES, "ppo.py"), tmp_path / "train", seconds=600)
 
     assert float(told.rpartition(":")[2]) > 150
