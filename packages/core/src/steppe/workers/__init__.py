@@ -22,7 +22,7 @@ from steppe.workers.pool import (
     interrupted,
     other_process,
 )
-from steppe.workers.sharing import SharedLock
+from steppe.workers.sharing import SharedFile, SharedLock
 from steppe.workers.start.fork_server import fork_server
 from steppe.workers.start.process import METHODS, check_method
 from steppe.workers.worker import Service, Worker
@@ -38,6 +38,7 @@ __all__ = [
     "ItemError",
     "Pool",
     "Service",
+    "SharedFile",
     "SharedLock",
     "SpinGate",
     "Worker",

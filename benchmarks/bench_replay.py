@@ -1,0 +1,241 @@
+"""Measure replay buffers beside numpy, cpprb, Stable-Baselines3 and TorchRL.
+
+    python benchmarks/bench_replay.py [--rows vectors images extend prioritized slices] [--rounds 9]
+                                      [--peer-python PYTHON]
+
+Contestants take turns in short slices, and the table shows the median of each and its ratio to numpy (or to cpprb,
+which the budget names for writes and priorities). All hold the same entries: observations before and after the step,
+action, reward and three flags. cpprb and Stable-Baselines3 are left out if they are not installed here.
+``--peer-python`` names an interpreter with TorchRL, which runs in a process of its own.
+
+* vectors: sample 256 of 1,000,000 rows with observations of 11 numbers.
+* images: sample 256 of 20,000 rows with images 84x84x4, two of them.
+* extend: write 1,000 rows with vectors.
+* prioritized: sample 256 of 1,000,000 rows, and set their priorities.
+* slices: sample 32 slices of 8 steps; numpy draws any starting row, and does not look for ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from common import Contest, show
+from peer import Peer
+from tensordict import TensorDict
+
+from steppe_replay import LazyTensorStorage, ReplayBuffer, SliceSampler, TensorDictPrioritizedReplayBuffer
+
+BATCH, SLICES, LENGTH = 256, 32, 8
+N_VECTORS, N_IMAGES, EPISODE = 1_000_000, 20_000, 200
+
+
+def entries(n: int, shape: tuple[int, ...], dtype: Any) -> dict[str, np.ndarray]:
+    """Return entries with made-up values."""
+    generator = np.random.default_rng(0)
+    obs = generator.integers(0, 255, (n + 1, *shape), dtype=np.uint8).astype(dtype)
+    # Written, not only allocated: the system keeps one page for all zeros that nobody wrote.
+    flags = {name: np.full((n, 1), False) for name in ("done", "terminated", "truncated")}
+    flags["done"][EPISODE - 1 :: EPISODE] = True
+    return {
+        "obs": obs[:-1].copy(),
+        "next_obs": obs[1:].copy(),
+        "action": generator.random((n, 3), np.float32),
+        "reward": generator.random((n, 1), np.float32),
+        **flags,
+    }
+
+
+def transitions(data: dict[str, np.ndarray]) -> TensorDict:
+    """Return entries as the TensorDict that a collector yields."""
+    tensors = {name: torch.from_numpy(value) for name, value in data.items()}
+    n = len(data["obs"])
+    following = {"observation": tensors["next_obs"]}
+    following |= {name: tensors[name] for name in ("reward", "done", "terminated", "truncated")}
+    return TensorDict(
+        {"observation": tensors["obs"], "action": tensors["action"], "next": TensorDict(following, [n])}, [n]
+    )
+
+
+def chunks(data: dict[str, np.ndarray], size: int) -> Any:
+    """Yield parts of entries."""
+    for start in range(0, len(data["obs"]), size):
+        yield {name: value[start : start + size] for name, value in data.items()}
+
+
+def slice_of(call: Callable[[], Any], seconds: float = 0.15) -> Callable[[], float]:
+    """Return a slice of a contest: microseconds for a call."""
+
+    def slice_() -> float:
+        n, start = 0, time.perf_counter()
+        while (now := time.perf_counter()) - start < seconds:
+            call()
+            n += 1
+        return (now - start) / n * 1e6
+
+    return slice_
+
+
+def ours(data: dict[str, np.ndarray], make: Callable[..., Any] = ReplayBuffer, **arguments: Any) -> Any:
+    """Return a full buffer of steppe."""
+    storage = LazyTensorStorage(len(data["obs"]), **arguments.pop("of_storage", {}))
+    buffer = make(storage=storage, batch_size=BATCH, **arguments)
+    for part in chunks(data, 10_000):
+        buffer.extend(transitions(part))
+    return buffer
+
+
+def cpprb_buffer(data: dict[str, np.ndarray], prioritized: bool = False, fill: bool = True) -> Any:
+    """Return a full buffer of cpprb."""
+    import cpprb
+
+    env = {name: {"shape": value.shape[1:], "dtype": value.dtype} for name, value in data.items()}
+    kind = cpprb.PrioritizedReplayBuffer if prioritized else cpprb.ReplayBuffer
+    buffer = kind(len(data["obs"]), env)
+    for part in chunks(data, 10_000) if fill else ():
+        buffer.add(**part)
+    return buffer
+
+
+def sb3_buffer(data: dict[str, np.ndarray]) -> Any:
+    """Return a full buffer of Stable-Baselines3."""
+    import gymnasium
+    from stable_baselines3.common.buffers import ReplayBuffer as Buffer
+
+    shape, dtype = data["obs"].shape[1:], data["obs"].dtype
+    high: Any = 255 if dtype == np.uint8 else np.inf
+    space = gymnasium.spaces.Box(0 if dtype == np.uint8 else -np.inf, high, shape, dtype)
+    buffer = Buffer(len(data["obs"]), space, gymnasium.spaces.Box(-1, 1, (3,)), device="cpu")
+    buffer.observations[:, 0], buffer.next_observations[:, 0] = data["obs"], data["next_obs"]
+    buffer.pos, buffer.full = 0, True
+    return buffer
+
+
+def sampling(contest: Contest, data: dict[str, np.ndarray]) -> None:
+    """Add contestants that sample."""
+    n, generator = len(data["obs"]), np.random.default_rng(0)
+
+    def fancy() -> Any:
+        index = generator.integers(n, size=BATCH)
+        return [value[index] for value in data.values()]
+
+    room = {name: np.empty((BATCH, *value.shape[1:]), value.dtype) for name, value in data.items()}
+
+    def take() -> Any:
+        index = generator.integers(n, size=BATCH)
+        return [value.take(index, 0, room[name], "clip") for name, value in data.items()]
+
+    contest.add("numpy", slice_of(fancy))
+    contest.add("numpy take(out=)", slice_of(take))
+    contest.add("steppe", slice_of(ours(data).sample))
+    if find_spec("cpprb"):
+        buffer = cpprb_buffer(data)
+        contest.add("cpprb", slice_of(lambda: buffer.sample(BATCH)))
+    if find_spec("stable_baselines3"):
+        other = sb3_buffer(data)
+        contest.add("SB3", slice_of(lambda: other.sample(BATCH)))
+
+
+def vectors(contest: Contest) -> None:
+    sampling(contest, entries(N_VECTORS, (11,), np.float32))
+
+
+def images(contest: Contest) -> None:
+    data = entries(N_IMAGES, (4, 84, 84), np.uint8)
+    sampling(contest, data)
+    compact = ours(data, of_storage={"compact": ["observation"]})
+    contest.add("steppe, frames stored once", slice_of(compact.sample))
+
+
+def extend(contest: Contest) -> None:
+    data = entries(1_000, (11,), np.float32)
+    room = {name: np.zeros((N_VECTORS, *value.shape[1:]), value.dtype) for name, value in data.items()}
+    at = 0
+
+    def copy() -> None:
+        nonlocal at
+        for name, value in data.items():
+            room[name][at : at + 1_000] = value
+        at = (at + 1_000) % N_VECTORS
+
+    contest.add("numpy", slice_of(copy))
+    batch = transitions(data)
+    for name, shared in (("steppe", False), ("steppe, shared memory", True)):
+        buffer = ReplayBuffer(storage=LazyTensorStorage(N_VECTORS, shared=shared))
+        contest.add(name, slice_of(lambda buffer=buffer: buffer.extend(batch)))  # type: ignore[misc]
+    if find_spec("cpprb"):
+        other = cpprb_buffer(
+            {name: np.broadcast_to(value[:1], (N_VECTORS, *value.shape[1:])) for name, value in data.items()},
+            fill=False,
+        )
+        contest.add("cpprb", slice_of(lambda: other.add(**data)))
+
+
+def prioritized(contest: Contest) -> None:
+    data = entries(N_VECTORS, (11,), np.float32)
+    buffer = ours(data, TensorDictPrioritizedReplayBuffer, alpha=0.6, beta=0.4)
+    errors = torch.rand(BATCH)
+
+    def turn() -> None:
+        batch = buffer.sample()
+        buffer.update_priority(batch["index"], errors)
+
+    contest.add("steppe", slice_of(turn))
+    if find_spec("cpprb"):
+        other, numbers = cpprb_buffer(data, prioritized=True), errors.numpy()
+
+        def their_turn() -> None:
+            batch = other.sample(BATCH)
+            other.update_priorities(batch["indexes"], numbers)
+
+        contest.add("cpprb", slice_of(their_turn))
+
+
+def slices(contest: Contest) -> None:
+    data = entries(N_VECTORS, (11,), np.float32)
+    generator = np.random.default_rng(0)
+
+    def fancy() -> Any:
+        start = generator.integers(N_VECTORS - LENGTH, size=SLICES)
+        index = (start[:, None] + np.arange(LENGTH)).ravel()
+        return [value[index] for value in data.values()]
+
+    contest.add("numpy", slice_of(fancy))
+    contest.add("steppe", slice_of(ours(data, sampler=SliceSampler(num_slices=SLICES)).sample))
+
+
+ROWS = {each.__name__: each for each in (vectors, images, extend, prioritized, slices)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--peer-python", default=None)
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    table = []
+    for row in args.rows:
+        contest = Contest(row, "us")
+        ROWS[row](contest)
+        peer = None
+        if args.peer_python and row != "prioritized":
+            peer = Peer(args.peer_python, row, 20, kind="replay")
+            contest.add("TorchRL", lambda peer=peer, row=row: peer.slice(row))  # type: ignore[misc]
+        figures = contest.run(args.rounds)
+        if peer is not None:
+            peer.close()
+        base = "cpprb" if row in ("extend", "prioritized") and "cpprb" in figures else next(iter(figures))
+        for name, figure in figures.items():
+            table.append([row, name, f"{figure:.1f}", f"{figure / figures[base]:.2f} of {base}"])
+    show("Microseconds for a call", ["row", "buffer", "us", "ratio"], table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,668 @@
+"""Replay buffers: a storage, a sampler, a writer, and transforms."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+from torch.utils.data import IterableDataset, default_collate
+
+from steppe.arguments import ignored_argument, unknown_argument
+from steppe.errors import NotSupported, SpecError, StateError
+from steppe.specs import CPU
+from steppe_replay import checkpoint
+from steppe_replay.buffer_writer import BufferWriter
+from steppe_replay.data_order import read, time_first, written
+from steppe_replay.prioritized import PrioritizedSampler
+from steppe_replay.samplers import Info, RandomSampler, Sampler
+from steppe_replay.storages import ListStorage, Storage
+from steppe_replay.tensor_storage import TensorStorage
+from steppe_replay.writers import RoundRobinWriter, TensorDictRoundRobinWriter, Writer
+
+__all__ = [
+    "PrioritizedReplayBuffer",
+    "ReplayBuffer",
+    "TensorDictPrioritizedReplayBuffer",
+    "TensorDictReplayBuffer",
+]
+
+#: Arguments of TorchRL that choose nothing here, and those for features that are missing.
+_WITHOUT_EFFECT = {
+    "compilable": "buffers are not compiled",
+    "delayed_init": "storages allocate their memory when the first data comes",
+    "checkpointer": "dumps() and loads() have one format for every storage",
+    "sync": "there is no other way",
+}
+
+
+class ReplayBuffer:
+    """Keep data, and sample it.
+
+    Threads and processes may extend a buffer while it is sampled: a sample never waits for them, and has no row that
+    was being written.
+
+    Args:
+        storage: where the data is, or a function that makes the storage; default ``ListStorage(1000)``.
+        sampler: which rows a sample has; default :class:`RandomSampler`.
+        writer: which rows new data overwrites; default :class:`RoundRobinWriter`.
+        collate_fn: makes a sample of a list of objects; by default, TensorDicts and tensors are stacked.
+        pin_memory: samples are in page-locked memory, for copies to a GPU.
+        prefetch: how many samples are made ahead in threads. They were made before what was written since.
+        transform: a function of samples, such as a transform of steppe. If it has a method ``inv``, that is called with
+            the data of ``extend`` and ``add``.
+        transform_factory: a function that makes the transform.
+        batch_size: rows in a sample.
+        dim_extend: the dimension of the data that is time; default: the last one of the storage.
+        generator: draws the random numbers; None: that of torch.
+        shared: the storage is in memory that other processes can write.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from steppe_replay import LazyTensorStorage, ReplayBuffer
+        >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
+        >>> index = buffer.extend(TensorDict({"observation": torch.arange(6.0)}, [6]))
+        >>> len(buffer), buffer.sample().batch_size
+        (6, torch.Size([4]))
+    """
+
+    #: The sampler and the writer of this class, if none is given.
+    default_sampler: Callable[[], Sampler] = RandomSampler
+    default_writer: Callable[[], Writer] = RoundRobinWriter
+    #: Whether samples of TensorDicts have the entries that the sampler adds, and ``"index"``.
+    adds_info = False
+
+    def __init__(
+        self,
+        *,
+        storage: Storage | Callable[[], Storage] | None = None,
+        sampler: Sampler | Callable[[], Sampler] | None = None,
+        writer: Writer | Callable[[], Writer] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        prefetch: int | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_factory: Callable[[], Callable[[Any], Any]] | None = None,
+        batch_size: int | None = None,
+        dim_extend: int | None = None,
+        generator: torch.Generator | None = None,
+        shared: bool = False,
+        **others: Any,
+    ) -> None:
+        name = type(self).__name__
+        for label, value in others.items():
+            if label not in _WITHOUT_EFFECT:
+                known = [*(ReplayBuffer.__init__.__kwdefaults__ or {}), *_WITHOUT_EFFECT]
+                raise unknown_argument(name, label, known)
+            if value not in (None, False):
+                ignored_argument(name, label, _WITHOUT_EFFECT[label])
+        self._storage: Storage = _made(storage, lambda: ListStorage(1000), Storage)
+        self._sampler: Sampler = _made(sampler, self.default_sampler, Sampler)
+        self._writer: Writer = _made(writer, self.default_writer, Writer)
+        self._writer.register_storage(self._storage)
+        self._collate = collate_fn
+        self._pin_memory = pin_memory
+        self._batch_size = batch_size
+        if transform is not None and transform_factory is not None:
+            raise TypeError(f"{name} takes transform= or transform_factory=, not both.")
+        self._transforms: list[tuple[Callable[[Any], Any], bool]] = []
+        if transform_factory is not None:
+            transform = transform_factory()
+        if transform is not None:
+            self.append_transform(transform)
+        ndim = self._storage.ndim
+        self.dim_extend = ndim - 1 if dim_extend is None else dim_extend
+        if not 0 <= self.dim_extend < ndim:
+            raise SpecError(f"{name}: dim_extend must be from 0 to {ndim - 1}, found {dim_extend}.")
+        if generator is not None:
+            self.set_rng(generator)
+        if shared:
+            self.share()
+        #: Held while one thread writes, so that the data of one call stays together, and while one samples.
+        self._writing, self._sampling = threading.RLock(), threading.RLock()
+        self._n_ahead = int(prefetch or 0)
+        self._ahead: deque[Future[Any]] = deque()
+        self._threads = ThreadPoolExecutor(self._n_ahead, "steppe-replay") if self._n_ahead else None
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage:
+        """Where the data is."""
+        return self._storage
+
+    @property
+    def sampler(self) -> Sampler:
+        """Which rows a sample has."""
+        return self._sampler
+
+    @property
+    def writer(self) -> Writer:
+        """Which rows new data overwrites."""
+        return self._writer
+
+    @property
+    def transform(self) -> list[Callable[[Any], Any]]:
+        """The transforms, in the order in which samples pass them."""
+        return [transform for transform, _ in self._transforms]
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows in a sample."""
+        return self._batch_size
+
+    def set_sampler(self, sampler: Sampler) -> None:
+        """Sample with another sampler."""
+        sampler.generator = sampler.generator or self._sampler.generator
+        self._sampler = sampler
+
+    def set_writer(self, writer: Writer) -> None:
+        """Write with another writer."""
+        writer.register_storage(self._storage)
+        self._writer = writer
+
+    def set_storage(self, storage: Storage, collate_fn: Callable[[Any], Any] | None = None) -> None:
+        """Use another storage."""
+        self._storage, self._collate = storage, collate_fn or self._collate
+        self._writer.register_storage(storage)
+        self._sampler.forget()
+        self._writer.forget()
+
+    def set_rng(self, generator: torch.Generator | None) -> None:
+        """Draw random numbers from this generator; None: from that of torch."""
+        self._sampler.generator = generator
+
+    def append_transform(self, transform: Callable[[Any], Any], *, invert: bool = False) -> ReplayBuffer:
+        """Call a transform after the others.
+
+        Args:
+            transform: a function of samples; its ``inv``, if it has one, is a function of data that is written.
+            invert: call it with data that is written, and its ``inv`` with samples.
+
+        Returns:
+            This buffer.
+        """
+        return self.insert_transform(len(self._transforms), transform, invert=invert)
+
+    def insert_transform(self, index: int, transform: Callable[[Any], Any], *, invert: bool = False) -> ReplayBuffer:
+        """Call a transform in front of that at ``index``; see ``append_transform``."""
+        if not callable(transform):
+            raise TypeError(f"{type(self).__name__}: a transform is a function of TensorDicts, found {transform!r}.")
+        self._transforms.insert(index, (transform, invert))
+        return self
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    @property
+    def write_count(self) -> int:
+        """How many rows were written so far, those that were overwritten too."""
+        return self._writer.write_count
+
+    def add(self, data: Any) -> Any:
+        """Write one row, or with several dimensions one time step.
+
+        Returns:
+            Its index.
+        """
+        index = self._write(data, single=True)
+        return index[0] if self._storage.lanes == 1 and index.ndim == 1 else index
+
+    def extend(self, data: Any) -> torch.Tensor:
+        """Write rows.
+
+        Args:
+            data: ``[T]``, ``[P, T]`` or ``[B, P, T]``, as the ``ndim`` of the storage says; for a ListStorage any
+                sequence.
+
+        Returns:
+            The indices of the rows ``[n]``, with several dimensions ``[n, ndim]``, time first.
+
+        Raises:
+            SpecError: the data has other entries, shapes or dtypes than the data before. Nothing was written.
+        """
+        return self._write(data, single=False)
+
+    def _write(self, data: Any, *, single: bool) -> torch.Tensor:
+        data = written(data, self._transforms)
+        if not single:
+            data = time_first(data, self._storage.ndim, self.dim_extend)
+        with self._writing:
+            index = self._writer.extend(data, single=single)
+            if not isinstance(self._writer, RoundRobinWriter):
+                self._sampler.mark_update(index.numpy())
+        return self._shown(index)
+
+    def _shown(self, index: torch.Tensor) -> torch.Tensor:
+        """Return indices of rows in the form that callers see: ``[n]``, with several dimensions ``[n, ndim]``."""
+        if self._storage.ndim == 1:
+            return index
+        return torch.from_numpy(np.stack(np.unravel_index(index.numpy(), self._storage.shape), -1))
+
+    def _flat(self, index: Any) -> np.ndarray:
+        """Return indices of callers as indices of rows."""
+        if isinstance(index, tuple):
+            index = torch.stack([torch.as_tensor(part, device=CPU) for part in index], -1)
+        array = np.asarray(index.cpu() if isinstance(index, torch.Tensor) else index)
+        if self._storage.ndim > 1 and array.ndim and array.shape[-1] == self._storage.ndim:
+            array = np.ravel_multi_index(tuple(np.moveaxis(array, -1, 0)), self._storage.shape)
+        return np.asarray(array, np.int64)
+
+    def empty(self) -> None:
+        """Forget all rows."""
+        with self._writing, self._sampling:
+            self._storage.empty()
+            self._writer.forget()
+            self._sampler.forget()
+            self._ahead.clear()
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    def share(self) -> ReplayBuffer:
+        """Move the rows to memory that other processes can write; return this buffer."""
+        if not isinstance(self._storage, TensorStorage):
+            raise NotSupported(f"A {type(self._storage).__name__} cannot be shared: use LazyTensorStorage.")
+        self._storage.share()
+        return self
+
+    def writers(self, n: int, example: TensorDictBase | None = None) -> list[BufferWriter] | None:
+        """Return what ``n`` workers write with, each on its own, without this process; None if they cannot.
+
+        The rows move to shared memory. Workers overwrite the oldest rows, so the buffer needs a round-robin writer and
+        a storage of TensorDicts on the CPU.
+
+        Args:
+            n: number of workers.
+            example: data of one worker, with the entries that the storage gets if it has none.
+        """
+        storage = self._storage
+        if type(self._writer) not in (RoundRobinWriter, TensorDictRoundRobinWriter) or not isinstance(
+            storage, TensorStorage
+        ):
+            return None
+        try:
+            with self._writing, self._sampling:
+                storage.share()
+                if example is not None:
+                    data = time_first(written(example, self._transforms), storage.ndim, self.dim_extend)
+                    storage.lay_out(data, example=True)
+        except NotSupported:
+            return None
+        return [BufferWriter(storage, self._transforms, self.dim_extend) for _ in range(n)]
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        self._attach()
+        return len(self._storage)
+
+    def _attach(self) -> None:
+        """Take over a layout that a worker has written."""
+        if isinstance(self._storage, TensorStorage) and self._storage.is_shared:
+            self._storage.attach()
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """Return rows that the sampler chooses.
+
+        Args:
+            batch_size: how many; default: that of the buffer.
+            return_info: return a dict of what the sampler adds too, such as ``"index"``.
+
+        Returns:
+            The sample, or a pair of the sample and the dict.
+
+        Raises:
+            StateError: the buffer is empty, or has less than the sampler needs.
+        """
+        if batch_size is None:
+            batch_size = self._batch_size
+            if batch_size is None:
+                raise SpecError(f"{type(self).__name__}.sample needs batch_size=, here or when the buffer is made.")
+        elif batch_size < 1:
+            raise SpecError(f"{type(self).__name__}.sample: batch_size must be at least 1, found {batch_size}.")
+        if self._threads is None or batch_size != self._batch_size:
+            data, info = self._sample(batch_size)
+        else:
+            while len(self._ahead) < self._n_ahead:
+                self._ahead.append(self._threads.submit(self._sample, batch_size))
+            data, info = self._ahead.popleft().result()
+            self._ahead.append(self._threads.submit(self._sample, batch_size))
+        return (data, info) if return_info else data
+
+    def _sample(self, batch_size: int) -> tuple[Any, dict[Any, Any]]:
+        storage = self._storage
+        if storage.ring is None or not storage.ring.begun:
+            self._attach()
+            if storage.ring is None or not len(storage):
+                raise StateError(f"This {type(self).__name__} is empty: extend it before you sample it.")
+        elif isinstance(storage, TensorStorage) and storage.is_shared:
+            storage.attach()
+        with self._sampling:
+            index, info, rows = self._chosen(storage, batch_size)
+        data = self._collated(rows)
+        where: Any = self._shown(torch.from_numpy(index))
+        if self.adds_info and isinstance(data, TensorDictBase):
+            data.set("index", where)
+            for key, value in info.items():
+                data.set(key, value)
+        if storage.ndim > 1 and not self.adds_info:
+            where = where.unbind(-1)
+        data = read(data, self._transforms)
+        if self._pin_memory and is_tensor_collection(data):
+            data = data.pin_memory()
+        return data, {"index": where, **{_short(key): value for key, value in info.items()}}
+
+    def _chosen(self, storage: Storage, batch_size: int) -> tuple[np.ndarray, Info, Any]:
+        """Choose rows and copy them; those that a writer has begun meanwhile are replaced by others."""
+        assert storage.ring is not None
+        begun = storage.ring.begun
+        index, info = self._sampler.sample(storage, batch_size)
+        rows = storage.take(index)
+        while (bad := storage.torn(begun, index)) is not None:
+            begun = storage.ring.begun
+            other = self._sampler.again(storage, index, info, bad)
+            if other is None:
+                index, info = self._sampler.sample(storage, batch_size)
+                rows = storage.take(index)
+                continue
+            places, new, entries = other
+            index[places] = new
+            fresh = storage.take(new)
+            at = torch.from_numpy(places)
+            for key, value in entries.items():
+                info[key][at] = value
+            if isinstance(rows, list):
+                for place, row in zip(places.tolist(), fresh, strict=True):
+                    rows[place] = row
+            else:
+                rows[at] = fresh
+        return index, info, rows
+
+    def _collated(self, rows: Any) -> Any:
+        if self._collate is not None:
+            return self._collate(rows)
+        if not isinstance(rows, list):
+            return rows
+        if rows and is_tensor_collection(rows[0]):
+            return torch.stack(rows)
+        return default_collate(rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return rows: by number, slice, list, mask, or with several dimensions a pair or triple of them.
+
+        With several dimensions the dimensions of the result are those of the data: ``buffer[:]`` is ``[P, T]``.
+        """
+        self._attach()
+        storage = self._storage
+        if storage.ring is None:
+            raise StateError(f"This {type(self).__name__} is empty.")
+        rows = storage.all_rows()
+        if storage.ndim == 1 or (isinstance(index, torch.Tensor) and index.ndim == 2):
+            if storage.ndim > 1:
+                chosen = self._flat(index)
+            else:
+                chosen = rows[index.numpy() if isinstance(index, torch.Tensor) else index]
+            single = np.ndim(chosen) == 0
+            result = self._taken(np.atleast_1d(chosen))
+            return read(result[0] if single else result, self._transforms)
+        assert isinstance(storage, TensorStorage)
+        data = time_first(storage.take(rows).reshape(-1, *storage.lead), storage.ndim, self.dim_extend)
+        return read(data[index], self._transforms)
+
+    def _taken(self, index: np.ndarray) -> Any:
+        rows = self._storage.take(index)
+        return self._collated(rows) if isinstance(rows, list) and self._collate is not None else rows
+
+    def __setitem__(self, index: Any, data: Any) -> None:
+        """Replace rows."""
+        if self._storage.ndim > 1 and not (isinstance(index, torch.Tensor) and index.ndim == 2):
+            raise NotSupported("Rows of several dimensions are replaced by their index [n, ndim].")
+        rows = self._flat(index) if self._storage.ndim > 1 else self._storage.all_rows()[_as_numpy(index)]
+        data = written(data, self._transforms)
+        if np.ndim(rows) == 0:
+            rows, data = np.atleast_1d(rows), data.unsqueeze(0) if is_tensor_collection(data) else [data]
+        with self._writing:
+            self._storage.put(rows, data)
+            self._sampler.mark_update(rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield samples: without an end, or until the end of an epoch for samplers that have one."""
+        if self._batch_size is None:
+            raise SpecError(f"{type(self).__name__} needs batch_size= to be iterated over.")
+        self._sampler.ran_out = False
+        while True:
+            if not len(self):
+                return
+            try:
+                data = self.sample()
+            except StateError:
+                if self._sampler.ran_out or getattr(self._sampler, "drop_last", False):
+                    return
+                raise
+            yield data
+            if self._sampler.ran_out:
+                self._sampler.ran_out = False
+                return
+
+    def __bool__(self) -> bool:
+        # bool() would otherwise call __len__, and an empty buffer would be no buffer.
+        return True
+
+    def next(self) -> Any:
+        """Return a sample, or None if the buffer is empty."""
+        return self.sample() if len(self) else None
+
+    def as_torch_dataset(self) -> IterableDataset[Any]:
+        """Return a data set of samples: ``DataLoader(dataset, batch_size=None, collate_fn=lambda batch: batch)``.
+
+        torch's own ``collate_fn`` would take a TensorDict apart.
+        """
+        return _Samples(self)
+
+    def update_priority(self, index: Any, priority: Any) -> None:
+        """Set the priorities of rows, if the sampler has any.
+
+        Raises:
+            SpecError: a priority is negative. No priority was changed.
+        """
+        with self._sampling:
+            self._sampler.update_priority(self._flat(index), priority, self._storage)
+
+    # -- saving ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that ``load_state_dict`` needs: rows, and the state of the sampler and the writer."""
+        with self._writing, self._sampling:
+            self._attach()
+            return {
+                "storage": self._storage.state_dict(),
+                "sampler": self._sampler.state_dict(),
+                "writer": self._writer.state_dict(),
+                "batch_size": self._batch_size,
+            }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Replace all rows and states by those of ``state_dict``."""
+        with self._writing, self._sampling:
+            self.empty()
+            self._storage.load_state_dict(state_dict["storage"])
+            self._sampler.load_state_dict(state_dict["sampler"])
+            self._writer.load_state_dict(state_dict["writer"])
+            self._batch_size = state_dict["batch_size"]
+
+    def dumps(self, path: str | Path) -> None:
+        """Save this buffer to a folder.
+
+        If the program is killed meanwhile, the folder still has what was saved before.
+        """
+        checkpoint.save(Path(path), self.state_dict())
+
+    def loads(self, path: str | Path) -> None:
+        """Load what ``dumps`` has saved, or the rows in the ``scratch_dir`` of a LazyMemmapStorage.
+
+        Of a program that was killed, the rows are loaded that it had finished.
+
+        Raises:
+            StateError: the folder has no buffer.
+        """
+        self.load_state_dict(checkpoint.load(Path(path), self.state_dict()))
+
+    dump = save = dumps
+    load = loads
+
+    def shutdown(self) -> None:
+        """End the threads of ``prefetch``."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads, self._n_ahead = None, 0
+            self._ahead.clear()
+
+    def __repr__(self) -> str:
+        parts = f"{type(self._storage).__name__}, {self._sampler!r}, {self._writer!r}"
+        return f"{type(self).__name__}({len(self)} of {self._storage.max_size} rows, {parts})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in ("_writing", "_sampling", "_ahead", "_threads"):
+            state.pop(name)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._writing, self._sampling = threading.RLock(), threading.RLock()
+        self._ahead = deque()
+        self._threads = ThreadPoolExecutor(self._n_ahead, "steppe-replay") if self._n_ahead else None
+        self._writer.register_storage(self._storage)
+
+
+class TensorDictReplayBuffer(ReplayBuffer):
+    """A buffer of TensorDicts, whose samples have ``"index"`` and the entries of the sampler.
+
+    Args:
+        priority_key: the entry of data and samples from which priorities are read.
+        **kwargs: see :class:`ReplayBuffer`.
+    """
+
+    default_writer = TensorDictRoundRobinWriter
+    adds_info = True
+
+    def __init__(self, *, priority_key: Any = "td_error", **kwargs: Any) -> None:
+        self.priority_key = priority_key
+        super().__init__(**kwargs)
+
+    def _write(self, data: Any, *, single: bool) -> torch.Tensor:
+        index = super()._write(data, single=single)
+        if isinstance(self._sampler, PrioritizedSampler) and is_tensor_collection(data):
+            priority = data.get(self.priority_key, None)
+            if priority is not None:
+                if not single and self._storage.ndim > 1:
+                    order = list(range(priority.ndim))
+                    order[0], order[self.dim_extend] = order[self.dim_extend], order[0]
+                    priority = priority.permute(order)
+                self.update_priority(index, priority.reshape(index.reshape(-1, self._storage.ndim).shape[0], -1))
+        return index
+
+    def update_tensordict_priority(self, data: TensorDictBase) -> None:
+        """Set the priorities of a sample from its ``priority_key``.
+
+        Raises:
+            SpecError: the sample lacks ``"index"`` or the priority, or a priority is negative.
+        """
+        for key in ("index", self.priority_key):
+            if data.get(key, None) is None:
+                raise SpecError(
+                    f"update_tensordict_priority needs the entry {key!r}; found {sorted(map(str, data.keys()))}."
+                )
+        index = data.get("index")
+        index = index.reshape(-1, self._storage.ndim) if self._storage.ndim > 1 else index.reshape(-1)
+        self.update_priority(index, data.get(self.priority_key).reshape(len(index), -1))
+
+    def add(self, data: TensorDictBase) -> Any:
+        """Write one row, see :meth:`ReplayBuffer.add`."""
+        return super().add(data)
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """A buffer with a :class:`PrioritizedSampler`.
+
+    Args:
+        alpha, beta, eps, dtype: see :class:`PrioritizedSampler`.
+        storage: where the data is; default ``ListStorage(1000)``.
+        reduction: see :class:`PrioritizedSampler`.
+        **kwargs: see :class:`ReplayBuffer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float,
+        beta: float,
+        eps: float = 1e-8,
+        dtype: torch.dtype = torch.float32,
+        storage: Storage | None = None,
+        reduction: str = "max",
+        **kwargs: Any,
+    ) -> None:
+        storage = ListStorage(1000) if storage is None else storage
+        sampler = PrioritizedSampler(storage.max_size, alpha, beta, eps, dtype, reduction)
+        super().__init__(storage=storage, **{"sampler": sampler, **kwargs})
+
+
+class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
+    """A buffer of TensorDicts with a :class:`PrioritizedSampler`; samples have ``"priority_weight"`` and ``"index"``.
+
+    Args:
+        alpha, beta, eps, reduction: see :class:`PrioritizedSampler`.
+        priority_key: the entry from which ``update_tensordict_priority`` reads priorities.
+        storage: where the data is; default ``ListStorage(1000)``.
+        **kwargs: see :class:`ReplayBuffer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float,
+        beta: float,
+        priority_key: Any = "td_error",
+        eps: float = 1e-8,
+        storage: Storage | None = None,
+        reduction: str = "max",
+        **kwargs: Any,
+    ) -> None:
+        storage = ListStorage(1000) if storage is None else storage
+        sampler = PrioritizedSampler(storage.max_size, alpha, beta, eps, reduction=reduction)
+        super().__init__(priority_key=priority_key, storage=storage, **{"sampler": sampler, **kwargs})
+
+
+class _Samples(IterableDataset[Any]):
+    """The samples of a buffer as a data set of torch."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self.buffer = buffer
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.buffer)
+
+
+def _made(value: Any, default: Callable[[], Any], kind: type) -> Any:
+    if value is None:
+        return default()
+    made = value if isinstance(value, kind) else value()
+    if not isinstance(made, kind):
+        raise TypeError(f"Expected a {kind.__name__}, or a function that makes one; found {type(made).__name__}.")
+    return made
+
+
+def _as_numpy(index: Any) -> Any:
+    return index.numpy() if isinstance(index, torch.Tensor) else index
+
+
+def _short(key: Any) -> Any:
+    return key[0] if isinstance(key, tuple) and len(key) == 1 else key

@@ -1,0 +1,250 @@
+"""Ring: which columns of a storage hold data, which are being written, and which follow each other in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from steppe.errors import StateError
+from steppe_replay.memory import Memory, Region
+
+__all__ = ["Follower", "Ring", "RingStream"]
+
+#: Words of a ring: columns that writers have begun, columns that they have finished, the stream of the last column and
+#: its end, how many streams there are, and how often data was edited in place.
+BEGUN, FINISHED, LAST, LAST_END, STREAMS, EDITS = range(6)
+_WORDS_PER_RING = 6
+
+
+class RingStream:
+    """One writer's sequence of columns: a column follows the one that the same stream wrote before.
+
+    Args:
+        ring: where it writes.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        with ring.memory.lock:
+            ring.words[STREAMS] += 1
+            self.number = int(ring.words[STREAMS])
+
+
+class Ring:
+    """Columns of a storage, written in turn; the position of a column counts all columns before it.
+
+    Several processes and threads write at the same time. A writer reserves columns under a short lock, copies its data
+    without one, and then stamps the columns with their positions. Readers never wait: they read columns that are
+    stamped, and afterwards look which of them a writer has begun meanwhile.
+
+    A column that is being written is never given to another writer. So a writer that was killed costs the columns that
+    it had reserved, and one that was stopped can go on later.
+
+    Args:
+        memory: the memory, with the regions of :meth:`regions`.
+        number: the number of this ring in the memory.
+
+    Attributes:
+        columns: number of columns.
+        stamps: 1 + the position of a finished column, minus that while it is being written, 0 for one that never was.
+        breaks: whether a column does not follow the one before it.
+    """
+
+    def __init__(self, memory: Memory, number: int = 0) -> None:
+        self.memory = memory
+        self.words = memory.words[number * _WORDS_PER_RING : (number + 1) * _WORDS_PER_RING]
+        self.stamps = memory.arrays[f"#stamps{number}",]
+        self.breaks = memory.arrays[f"#breaks{number}",]
+        self.columns = len(self.stamps)
+        # A lock is a memory barrier. Processors other than x86 may otherwise see writes in another order.
+        self._barrier = threading.Lock()
+
+    @staticmethod
+    def regions(columns: int, number: int = 0) -> list[Region]:
+        """The arrays that a ring of so many columns needs."""
+        return [Region((f"#stamps{number}",), "int64", (columns,)), Region((f"#breaks{number}",), "bool", (columns,))]
+
+    @property
+    def begun(self) -> int:
+        """Columns that writers have begun so far."""
+        return int(self.words[BEGUN])
+
+    @property
+    def finished(self) -> int:
+        """Columns that writers have finished so far."""
+        return int(self.words[FINISHED])
+
+    @property
+    def n_used(self) -> int:
+        """Cells that were written at least once; the first ones."""
+        return min(int(self.words[BEGUN]), self.columns)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no column is being written, so that all used cells hold data."""
+        return bool(self.words[BEGUN] == self.words[FINISHED])
+
+    def n_filled(self) -> int:
+        """Return the number of cells that hold finished data."""
+        return self.n_used if self.settled else int(np.count_nonzero(self.stamps > 0))
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def parts(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the cells of positions, as one or two ranges."""
+        first, size = start % self.columns, stop - start
+        if first + size <= self.columns:
+            return [(first, first + size)]
+        return [(first, self.columns), (0, first + size - self.columns)]
+
+    def reserve(self, n: int, stream: RingStream | None = None) -> tuple[int, int, bool]:
+        """Reserve columns; other writers and readers keep away from them until ``finish``.
+
+        Args:
+            n: how many, at most.
+            stream: who writes them; None: nothing follows anything.
+
+        Returns:
+            The position of the first column, how many were reserved, and whether the first one follows the column in
+            front of it.
+
+        Raises:
+            StateError: other writers have reserved every column.
+        """
+        words, number = self.words, 0 if stream is None else stream.number
+        with self.memory.lock:
+            while True:
+                start = self._free(int(words[BEGUN]), n)
+                if start is not None:
+                    break
+                if n == 1:
+                    raise StateError(
+                        f"All {self.columns} columns of this storage are being written by other writers, or were when "
+                        "these were killed. Use a larger storage, or empty it."
+                    )
+                n //= 2
+            for first, last in self.parts(start, start + n):
+                self.stamps[first:last] = np.arange(-1 - start, -1 - start - (last - first), -1)
+                self.breaks[first:last] = False
+                start += last - first
+            start -= n
+            follows = number > 0 and bool(words[LAST] == number and words[LAST_END] == start)
+            if not follows:
+                self.breaks[start % self.columns] = True
+            words[LAST], words[LAST_END] = number, start + n
+            # Last, because readers take what is before this position for unchanged.
+            words[BEGUN] = start + n
+        return start, n, follows
+
+    def _free(self, start: int, n: int) -> int | None:
+        """Return the first position from ``start`` with ``n`` columns that nobody writes; None if there is none."""
+        end = start + self.columns
+        while start + n <= end:
+            taken = -1
+            for first, last in self.parts(start, start + n):
+                busy = self.stamps[first:last] < 0  # once, because other writers finish meanwhile
+                if busy.any():
+                    taken = int(np.flatnonzero(busy)[-1]) + first
+            if taken < 0:
+                return start
+            start += (taken - start) % self.columns + 1
+        return None
+
+    def finish(self, start: int, n: int) -> None:
+        """Let readers read reserved columns."""
+        position = start
+        with self._barrier:
+            for first, last in self.parts(start, start + n):
+                self.stamps[first:last] = np.arange(1 + position, 1 + position + last - first)
+                position += last - first
+        with self.memory.lock:
+            self.words[FINISHED] += n
+
+    def edit(self) -> None:
+        """Tell readers that data was changed in place."""
+        with self.memory.lock:
+            self.words[EDITS] += 1
+
+    def recover(self) -> None:
+        """Let go of columns that were being written when their writers ended; no writer may be at work."""
+        with self.memory.lock:
+            self.stamps[self.stamps < 0] = 0
+
+    def clear(self) -> None:
+        """Forget all columns; no writer may be at work."""
+        with self.memory.lock:
+            self.stamps[: self.n_used] = 0
+            self.words[[BEGUN, FINISHED, LAST, LAST_END]] = 0
+            self.words[EDITS] += 1
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def readable(self, cells: np.ndarray) -> np.ndarray | None:
+        """Return which cells hold finished data; None if all do."""
+        if self.settled:
+            return None
+        with self._barrier:
+            good = self.stamps.take(cells) > 0
+        return None if good.all() else good
+
+    def torn(self, begun: int, cells: np.ndarray, margin: int = 0) -> np.ndarray | None:
+        """Return which cells a writer has begun since ``begun`` columns had been; None if none.
+
+        Args:
+            begun: the value of ``begun`` before the cells were read.
+            cells: the cells.
+            margin: how many columns before its own one a cell needs.
+        """
+        with self._barrier:
+            now = int(self.words[BEGUN])
+        if now == begun:
+            return None
+        bad: np.ndarray = (cells - begun) % self.columns < now - begun + margin
+        return bad if bad.any() else None
+
+
+class Follower:
+    """Reports which columns were finished since the last time, in the order of their positions.
+
+    Args:
+        ring: the ring.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self._seen = 0
+        self._pending: list[tuple[int, int]] = []
+        self._edits = int(ring.words[EDITS])
+        self._finished = 0
+
+    def new(self) -> Sequence[tuple[int, int]] | None:
+        """Return the new ranges of positions; None if all data is new, because it was edited or overwritten."""
+        ring = self.ring
+        words = ring.words
+        if words[EDITS] != self._edits:
+            self._edits, self._seen, self._finished, self._pending = int(words[EDITS]), 0, 0, []
+            return None
+        # The count first: what is finished later has another count.
+        finished, begun = int(words[FINISHED]), int(words[BEGUN])
+        if begun == self._seen and finished == self._finished:
+            return ()
+        low = begun - ring.columns
+        waiting = [(max(a, low), b) for a, b in [*self._pending, (self._seen, begun)] if b > low]
+        self._seen, self._finished, self._pending = begun, finished, []
+        ranges: list[tuple[int, int]] = []
+        for start, stop in waiting:
+            for part, good in self._split(start, stop):
+                (ranges if good else self._pending).append(part)
+        return ranges
+
+    def _split(self, start: int, stop: int) -> list[tuple[tuple[int, int], bool]]:
+        """Cut positions where finished columns and others meet."""
+        stamps = np.concatenate([self.ring.stamps[a:b] for a, b in self.ring.parts(start, stop)])
+        good = stamps == np.arange(1 + start, 1 + stop)
+        if good.all():
+            return [((start, stop), True)]
+        edges = np.flatnonzero(good[1:] != good[:-1]) + 1
+        cuts = [0, *edges.tolist(), stop - start]
+        return [((start + a, start + b), bool(good[a])) for a, b in pairwise(cuts)]

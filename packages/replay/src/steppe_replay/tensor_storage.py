@@ -1,0 +1,555 @@
+"""TensorStorage: rows of TensorDicts, one array for each entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
+from torch import from_numpy
+
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import CPU, as_path
+from steppe.storage import build_td
+from steppe_replay.data_order import time_first
+from steppe_replay.frames import FrameStore, StackLeaf
+from steppe_replay.leaves import ArrayLeaf, DeviceLeaf, Leaf, ObjectLeaf, dtype_name
+from steppe_replay.memory import FileMemory, Memory, PrivateMemory, Region
+from steppe_replay.ring import Ring, RingStream
+from steppe_replay.storages import Storage
+
+__all__ = ["TensorStorage", "as_path_tuple"]
+
+#: Bytes that are written at once. A writer that is killed costs the rows that it was writing.
+_CHUNK = 1 << 20
+
+Path = tuple[str, ...]
+
+
+class _Node:
+    """A group of entries, as samples are made of it.
+
+    Args:
+        size: the dimensions that the group has behind those of rows.
+    """
+
+    def __init__(self, size: tuple[int, ...]) -> None:
+        self.size = size
+        self.leaves: list[tuple[str, Any, Leaf]] = []
+        self.groups: list[tuple[str, _Node]] = []
+
+    def group(self, name: str, size: tuple[int, ...]) -> _Node:
+        """Return the group of this name, a new one if there is none."""
+        for other, node in self.groups:
+            if other == name:
+                return node
+        node = _Node(size)
+        self.groups.append((name, node))
+        return node
+
+
+class TensorStorage(Storage):
+    """Rows of TensorDicts, one array for each entry.
+
+    The entries, their shapes and dtypes are those of the first data. An entry that comes later is 0 in the rows before,
+    and in rows that lack it.
+
+    Args:
+        storage: the first rows, a TensorDict; None: the layout is that of the first data that is written.
+        max_size: how many rows it holds; default: as many as ``storage`` has.
+        device: device of the rows; ``"auto"``: that of the first data.
+        ndim: how many leading dimensions of the data count as rows. The last of them is time.
+        compact: observations whose frames are stored once, although the ``next`` of a row is mostly the root of the
+            following one: a key, or several. A mapping ``{"pixels": 4}`` says how many frames a stack has, as
+            CatFrames makes them along the first dimension; each frame is stored once then.
+        memory: where the rows are; None: in this process.
+    """
+
+    def __init__(
+        self,
+        storage: TensorDictBase | None = None,
+        max_size: int | None = None,
+        *,
+        device: torch.device | str | None = "cpu",
+        ndim: int = 1,
+        compact: Any = (),
+        memory: Memory | None = None,
+    ) -> None:
+        if max_size is None:
+            if storage is None:
+                raise SpecError(f"{type(self).__name__} needs max_size=, or the first rows.")
+            max_size = math.prod(storage.batch_size[:ndim])
+        super().__init__(max_size)
+        if ndim < 1:
+            raise SpecError(f"{type(self).__name__}: ndim must be at least 1, found {ndim}.")
+        self.ndim = ndim
+        self.device: torch.device | None = None if device == "auto" or device is None else torch.device(device)
+        if isinstance(compact, (str, tuple)) and compact and (isinstance(compact, str) or _is_key(compact)):
+            compact = [compact]
+        stacks = compact if isinstance(compact, Mapping) else dict.fromkeys(compact, 1)
+        self.compact: dict[Path, int] = {as_path_tuple(key): int(n) for key, n in stacks.items()}
+        self._memory = PrivateMemory() if memory is None else memory
+        self._leaves: dict[Path, Any] = {}
+        self._tree = _Node(())
+        self._quick = 0
+        self._frames: list[FrameStore] = []
+        self._stream: RingStream | None = None
+        self._attach()
+        if storage is not None:
+            self.append(time_first(storage, ndim, ndim - 1))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether workers can write this storage themselves."""
+        return self._memory.is_shared
+
+    @property
+    def margin(self) -> int:
+        """Columns in front of a row that hold frames of it."""
+        return max(self.compact.values(), default=0)
+
+    # -- layout ---------------------------------------------------------------------------------------------------
+
+    def attach(self) -> bool:
+        """Take over the layout, if another process has written it; return whether there is one."""
+        if self._memory.refresh():
+            self._attach()
+        return self.ring is not None
+
+    def _attach(self) -> None:
+        """Make the leaves of the memory's arrays."""
+        memory, info = self._memory, self._memory.info
+        if not info:
+            return
+        self.lead = tuple(info["lead"])
+        self.lanes = math.prod(self.lead)
+        if self.ring is None:
+            self.ring = Ring(memory)
+            self._stream = RingStream(self.ring)
+            self._nodes = {tuple(path): torch.Size(size) for path, size in info["nodes"]}
+        columns = self.ring.columns
+        n_rows = columns * self.lanes
+        if not self._frames:
+            for number, (key, shape, dtype, n) in enumerate(info["frames"], 1):
+                store = FrameStore(memory, tuple(key), tuple(shape), getattr(torch, dtype), n, n_rows, number)
+                self._frames.append(store)
+                self._leaves[store.key] = StackLeaf(store, False)
+                self._leaves[store.next_key] = StackLeaf(store, True)
+        self._required = {tuple(path) for path in info["required"]}
+        for path, dtype, _ in info["leaves"]:
+            path, kind = tuple(path), None if dtype is None else getattr(torch, dtype)
+            if path in self._leaves:
+                continue
+            if kind is None:
+                self._leaves[path] = ObjectLeaf(n_rows)
+            elif path in memory.arrays:
+                self._leaves[path] = ArrayLeaf(memory.arrays[path], kind)
+            else:
+                shape = next(shape for other, _, shape in info["leaves"] if tuple(other) == path)
+                self._leaves[path] = DeviceLeaf(torch.zeros((n_rows, *shape), dtype=kind, device=self.device or CPU))
+        self._tree = _Node(self._nodes[()])
+        for path, leaf in self._leaves.items():
+            node = self._tree
+            for depth in range(1, len(path)):
+                node = node.group(path[depth - 1], self._nodes[path[:depth]])
+            node.leaves.append((path[-1], getattr(leaf, "quick", None), leaf))
+        self._quick = min((getattr(leaf, "most_quick", 1 << 40) for leaf in self._leaves.values()), default=0)
+
+    def lay_out(self, data: TensorDictBase, *, example: bool = False) -> None:
+        """Write the layout of the first data, time first, unless there is one.
+
+        Args:
+            data: the first data.
+            example: later data may lack what the policy writes, because it begins with random actions.
+        """
+        if self.attach():
+            return
+        if self.device is None:
+            self.device = data.device or torch.device("cpu")
+        lead = tuple(data.batch_size[1 : self.ndim])
+        lanes = math.prod(lead)
+        if not lanes or self.max_size < lanes:
+            raise SpecError(
+                f"{type(self).__name__}(max_size={self.max_size}) cannot hold one time step of data of batch size "
+                f"{tuple(data.batch_size)}."
+            )
+        columns = self.max_size // lanes + self.margin
+        n_rows = columns * lanes
+        values = dict(_leaves_of(data))
+        regions = Ring.regions(columns)
+        frames = []
+        for number, (key, n) in enumerate(self.compact.items(), 1):
+            shape, dtype = self._check_compact(key, n, values)
+            frames.append((key, shape, str(dtype).removeprefix("torch."), n))
+            regions += FrameStore.regions(key, shape, dtype, n, n_rows, number)
+            del values[key], values[("next", *key)]
+        new = self._regions(values, n_rows)
+        info = {
+            "lead": lead,
+            "nodes": list(_nodes_of(data, self.ndim)),
+            "frames": frames,
+            "leaves": [
+                (path, None if dtype is None else str(dtype).removeprefix("torch."), shape)
+                for path, dtype, shape in new
+            ],
+            "required": [path for path in values if not example or path[0] == "next"],
+        }
+        regions += self._array_regions(new, n_rows)
+        with self._memory.lock:
+            if not self._memory.refresh() and not self._memory.info:
+                self._memory.add(regions, info)
+        self._attach()
+
+    def _check_compact(self, key: Path, n: int, values: Mapping[Path, Any]) -> tuple[tuple[int, ...], torch.dtype]:
+        """Return the shape and dtype of an observation whose frames are stored once."""
+        name = key[0] if len(key) == 1 else key
+        for path in (key, ("next", *key)):
+            if path not in values:
+                raise SpecError(
+                    f"compact={name!r} needs the entries {name!r} and {('next', *key)!r}; the data has "
+                    f"{sorted(map(str, values))}. A collector leaves the second out with compact_obs=True."
+                )
+        value = values[key]
+        shape = tuple(value.shape[self.ndim :])
+        if not isinstance(value, torch.Tensor) or value.dtype is torch.bfloat16 or self.device != torch.device("cpu"):
+            raise NotSupported(f"compact={name!r}: frames are stored once only as tensors on the CPU.")
+        if n < 1 or not shape or shape[0] % n or values[("next", *key)].shape != value.shape:
+            raise SpecError(
+                f"compact={name!r}: stacks of {n} frames along the first dimension, found an observation of shape "
+                f"{shape}. CatFrames(N={n}, dim=-{max(len(shape), 1)}) makes such stacks."
+            )
+        return shape, value.dtype
+
+    def _regions(self, values: Mapping[Path, Any], n_rows: int) -> list[tuple[Path, Any, tuple[int, ...]]]:
+        """Return path, dtype and shape of a row for each entry."""
+        result: list[tuple[Path, Any, tuple[int, ...]]] = []
+        for path, value in values.items():
+            if isinstance(value, torch.Tensor):
+                if value.is_nested or value.layout is not torch.strided:
+                    raise NotSupported(f"The entry {path!r} is no dense tensor; a ListStorage keeps any data.")
+                result.append((path, value.dtype, tuple(value.shape[self.ndim :])))
+            elif self._memory.is_shared:
+                raise NotSupported(
+                    f"The entry {path!r} is no tensor, so it has no place in shared memory or in a file: leave it out "
+                    f"with data.exclude({path!r}), or use LazyTensorStorage in this process."
+                )
+            else:
+                result.append((path, None, ()))
+        return result
+
+    def _array_regions(self, new: Sequence[tuple[Path, Any, tuple[int, ...]]], n_rows: int) -> list[Region]:
+        if self.device is not None and self.device.type != "cpu":
+            return []
+        return [Region(path, dtype_name(dtype), (n_rows, *shape)) for path, dtype, shape in new if dtype is not None]
+
+    def _extend_layout(self, values: Mapping[Path, Any]) -> None:
+        """Add entries that came later."""
+        assert self.ring is not None
+        n_rows = self.ring.columns * self.lanes
+        with self._memory.lock:
+            self._memory.refresh()
+            info = self._memory.info
+            known = {tuple(path) for path, *_ in info["leaves"]}
+            new = [each for each in self._regions(values, n_rows) if each[0] not in known]
+            if new:
+                added = [
+                    (path, None if dtype is None else str(dtype).removeprefix("torch."), shape)
+                    for path, dtype, shape in new
+                ]
+                self._memory.add(self._array_regions(new, n_rows), {**info, "leaves": [*info["leaves"], *added]})
+        self._attach()
+
+    def _checked(self, data: TensorDictBase, dims: int) -> dict[Path, Any]:
+        """Return the entries of data, which fit the layout; the layout grows where there are new ones.
+
+        Args:
+            data: the data.
+            dims: its leading dimensions.
+        """
+        values = dict(_leaves_of(data))
+        leaves = self._leaves
+        new: dict[Path, Any] = {}
+        for path, value in values.items():
+            leaf = leaves.get(path)
+            if leaf is None:
+                new[path] = value
+            elif leaf.dtype is None or not isinstance(value, torch.Tensor):
+                if leaf.dtype is not None or isinstance(value, torch.Tensor):
+                    raise SpecError(f"The entry {path!r} of this data is {type(value).__name__}, and was not before.")
+            elif value.dtype is not leaf.dtype or value.shape[dims:] != leaf.shape:
+                raise SpecError(
+                    f"The entry {_named(path)} of this data has rows of shape {tuple(value.shape[dims:])} and dtype "
+                    f"{value.dtype}; the storage has shape {tuple(leaf.shape)} and dtype {leaf.dtype}. Nothing was "
+                    "written."
+                )
+        missing = [path for path in (*self._required, *self.compact) if path not in values]
+        if missing:
+            raise SpecError(
+                f"This data lacks {', '.join(map(_named, sorted(missing)))}, which the first data of the storage had. "
+                "Nothing was written."
+            )
+        if new:
+            grown = {path[:depth] for path in new for depth in range(1, len(path))}
+            if any(path in leaves for path in grown) or any(path in {p[: len(path)] for p in leaves} for path in new):
+                raise SpecError(f"Entries {', '.join(map(_named, new))} are groups in this storage, or the reverse.")
+            if dims != self.ndim:
+                raise SpecError(f"Unknown entries {', '.join(map(_named, new))}.")
+            for path in grown - set(self._nodes):
+                self._nodes[path] = self._nodes[()]
+            self._extend_layout(new)
+        return values
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def append(self, data: Any, stream: RingStream | None = None, *, single: bool = False) -> torch.Tensor:
+        if not isinstance(data, TensorDictBase):
+            if not is_tensor_collection(data):
+                raise SpecError(
+                    f"{type(self).__name__} stores TensorDicts, found {type(data).__name__}; a ListStorage keeps any "
+                    "data."
+                )
+            data = data.to_tensordict()
+        if single:
+            data = data.unsqueeze(0)
+        if data.batch_dims < self.ndim:
+            raise SpecError(
+                f"A storage with ndim={self.ndim} takes data with {self.ndim} leading dimensions, found batch size "
+                f"{tuple(data.batch_size)}."
+            )
+        n = data.batch_size[0]
+        if self.ring is None:
+            self.lay_out(data)
+        ring = self.ring
+        assert ring is not None
+        if data.batch_size[1 : self.ndim] != self.lead:
+            raise SpecError(
+                f"This storage has {self.lanes} rows in a time step, of shape {self.lead}; found data of batch size "
+                f"{tuple(data.batch_size)} (time first). Nothing was written."
+            )
+        values = self._checked(data, self.ndim)
+        leaves = [(leaf, values.get(path)) for path, leaf in self._leaves.items() if not isinstance(leaf, StackLeaf)]
+        stream = self._stream if stream is None else stream
+        most = self._most_columns()
+        done, cells = 0, []
+        while done < n:
+            start, count, follows = ring.reserve(min(n - done, most), stream)
+            for store in self._frames:
+                root, following = values[store.key], values[store.next_key]
+                part = slice(done, done + count)
+                store.write(start, count, ring.columns, root[part], following[part], follows)
+            for first, last in ring.parts(start, start + count):
+                whole = done == 0 and last - first == n
+                for leaf, value in leaves:
+                    part_ = value if whole or value is None else value[done : done + last - first]
+                    _write(leaf, first * self.lanes, last * self.lanes, part_)
+                cells.append((first, last))
+                done += last - first
+            ring.finish(start, count)
+        ranges = [torch.arange(first * self.lanes, last * self.lanes, device=CPU) for first, last in cells]
+        return ranges[0] if len(ranges) == 1 else torch.cat(ranges or [torch.arange(0, device=CPU)])
+
+    def _most_columns(self) -> int:
+        """How many columns are written at once."""
+        assert self.ring is not None
+        n_bytes = 0
+        for leaf in self._leaves.values():
+            if leaf.dtype is not None:
+                n_bytes += math.prod(leaf.shape) * leaf.dtype.itemsize
+        most = max(1, _CHUNK // max(1, n_bytes * self.lanes))
+        return min([most, self.ring.columns, *(store.most_columns(self.lanes) for store in self._frames)])
+
+    def put(self, index: np.ndarray, data: Any) -> None:
+        if self.compact:
+            raise NotSupported("Rows of a compact storage cannot be replaced: other rows may show the same frames.")
+        assert self.ring is not None
+        values = self._checked(data, 1)
+        cells = index // self.lanes
+        before = self.ring.stamps[cells]
+        fresh = before == 0
+        if fresh.any():
+            raise IndexError(f"The row {int(index[fresh][0])} was not written yet: extend the buffer.")
+        self.ring.stamps[cells] = -abs(before)
+        for path, leaf in self._leaves.items():
+            if path in values:
+                leaf.put(index, values[path])
+        self.ring.stamps[cells] = before
+        self.ring.edit()
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def take(self, index: np.ndarray) -> TensorDict:
+        return self._gather(self._tree, index, len(index) <= self._quick)
+
+    def _gather(self, node: _Node, index: np.ndarray, quick: bool) -> TensorDict:
+        """Return a group of rows; ``quick`` where no entry is large."""
+        source: dict[str, Any] = {}
+        for name, take, leaf in node.leaves:
+            # Two calls for each entry: with eight entries, this is half of the time of a sample of vectors.
+            source[name] = from_numpy(take(index, 0)) if quick and take is not None else leaf.take(index)
+        for name, child in node.groups:
+            source[name] = self._gather(child, index, quick)
+        return build_td(source, torch.Size((len(index), *node.size)), self._td_device)
+
+    @property
+    def _td_device(self) -> torch.device | None:
+        """The device of samples; None for the CPU, as in data of a collector."""
+        return None if self.device is None or self.device.type == "cpu" else self.device
+
+    def take_entry(self, key: Any, index: np.ndarray) -> torch.Tensor:
+        """Return one entry of rows.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+        path = as_path_tuple(key)
+        if path not in self._leaves:
+            raise KeyError(
+                f"There is no entry {key!r} in this storage, which has {', '.join(sorted(map(_named, self._leaves)))}."
+            )
+        value: torch.Tensor = self._leaves[path].take(index)
+        return value
+
+    def has_entry(self, key: Any) -> bool:
+        """Whether rows have this entry."""
+        return as_path_tuple(key) in self._leaves
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((self.n_columns, *(self.lead if self.ring is not None else ())))
+
+    def readable(self, index: np.ndarray) -> np.ndarray | None:
+        assert self.ring is not None
+        good = super().readable(index)
+        if self._frames:
+            cells = index // self.lanes
+            head = self.ring.begun
+            kept = np.ones(len(index), np.bool_) if good is None else good
+            if head > self.ring.columns - self.margin:
+                # The columns behind the head show frames of columns that it has overwritten.
+                kept &= (cells - head) % self.ring.columns >= self.margin - max(0, self.ring.columns - head)
+            for store in self._frames:
+                kept &= store.readable(index)
+            return None if kept.all() else kept
+        return good
+
+    def torn(self, begun: int, index: np.ndarray) -> np.ndarray | None:
+        assert self.ring is not None
+        cells = index if self.lanes == 1 else index // self.lanes
+        bad = self.ring.torn(begun, cells, self.margin)
+        for store in self._frames:
+            lost = ~store.readable(index)
+            if lost.any():
+                bad = lost if bad is None else bad | lost
+        return bad
+
+    def empty(self) -> None:
+        super().empty()
+        for store in self._frames:
+            store.spare.clear()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Replace all rows by those of ``state_dict``."""
+        self.empty()
+        rows = state_dict["rows"]
+        if rows is not None:
+            self.append(rows if self.ndim == 1 else rows.reshape(-1, *state_dict["lead"]))
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        return {**state, "lead": self.lead if self.ring is not None else ()}
+
+    # -- other processes ------------------------------------------------------------------------------------------
+
+    def share(self) -> None:
+        """Move the rows to memory that workers write too; nothing happens if they are there.
+
+        Raises:
+            NotSupported: the rows are on a device, or are not only tensors.
+        """
+        if self._memory.is_shared:
+            return
+        if self.device is not None and self.device.type != "cpu":
+            raise NotSupported(f"Workers cannot write a storage on {self.device}: use device='cpu'.")
+        private, shared = self._memory, FileMemory()
+        if self.ring is not None:
+            if any(leaf.dtype is None for leaf in self._leaves.values()):
+                raise NotSupported("Workers cannot write a storage with entries that are no tensors.")
+            regions = [Region(key, str(array.dtype), tuple(array.shape)) for key, array in private.arrays.items()]
+            with shared.lock:
+                shared.add(regions, private.info)
+            shared.words[:62] = private.words[:62]
+            for key in list(private.arrays):
+                source, target = private.arrays.pop(key), shared.arrays[key]
+                for at in range(0, len(source), 4096):
+                    part = source[at : at + 4096]
+                    if part.any():  # pages that nobody wrote stay without memory
+                        target[at : at + 4096] = part
+                del source
+            self.ring, self._frames, self._leaves = None, [], {}
+        self._memory = shared
+        self._attach()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self._memory.is_shared:
+            raise NotSupported(
+                f"This {type(self).__name__} is in the memory of its process. Call storage.share(), or ReplayBuffer("
+                "shared=True), before it is sent to another one; dumps() saves it."
+            )
+        names = ("max_size", "ndim", "device", "compact", "_memory")
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._leaves, self._tree, self._frames, self._stream = {}, _Node(()), [], None
+        self._attach()
+
+
+def as_path_tuple(key: Any) -> Path:
+    """Return a key as a tuple of names."""
+    path = as_path(key)
+    return path if isinstance(path, tuple) else (path,)
+
+
+def _is_key(value: tuple[Any, ...]) -> bool:
+    return all(isinstance(name, str) for name in value) and value[:1] != ()
+
+
+def _named(path: Path) -> str:
+    return repr(path[0] if len(path) == 1 else path)
+
+
+def _write(leaf: Leaf, start: int, stop: int, value: Any) -> None:
+    if value is not None:
+        leaf.write(start, stop, value)
+    elif isinstance(leaf, ArrayLeaf):
+        leaf.rows[start:stop] = 0
+    elif isinstance(leaf, DeviceLeaf):
+        leaf.rows[start:stop].zero_()
+    elif isinstance(leaf, ObjectLeaf):
+        leaf.rows[start:stop] = [None] * (stop - start)
+
+
+def items_of(data: TensorDictBase) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of one level."""
+    yield from data.items()
+
+
+def _leaves_of(data: TensorDictBase, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for name, value in items_of(data):
+        if isinstance(value, (NonTensorData, NonTensorStack)) or is_non_tensor(value):
+            yield (*path, name), value
+        elif is_tensor_collection(value):
+            yield from _leaves_of(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _nodes_of(data: TensorDictBase, dims: int, path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
+    """Yield the path of each group of data, and the dimensions that it has behind those of rows."""
+    yield path, tuple(data.batch_size[dims:])
+    for name, value in items_of(data):
+        if is_tensor_collection(value) and not is_non_tensor(value):
+            yield from _nodes_of(value, dims, (*path, name))
