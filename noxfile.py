@@ -206,16 +206,24 @@ def jax(session: nox.Session) -> None:
 def run_jax_tests(session: nox.Session, *arguments: str) -> None:
     """Test the plugins of JAX libraries; with arguments for pytest, neither slow tests nor documents."""
     use_base(session)
-    plugins = ("steppe-agents", "steppe-jax", "steppe-brax", "steppe-jumanji", "steppe-record")
+    plugins = (
+        "steppe-agents",
+        "steppe-jax",
+        "steppe-brax",
+        "steppe-jumanji",
+        "steppe-gymnax",
+        "steppe-pgx",
+        "steppe-record",
+    )
     install_local(session, "steppe", "steppe-testing", *plugins)
     session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
     # Tests make the same environments many times, also in workers. The cache compiles each one once.
     env = {**HEADLESS, "JAX_COMPILATION_CACHE_DIR": str(Path(session.create_tmp()) / "compiled"), **COMPILED_CACHE}
-    folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji")
+    folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji", "tests/envs/gymnax", "tests/envs/pgx")
     session.run("python", "-m", "pytest", *(arguments or ("-m", "not slow")), *folders, env=env)
     if not arguments:
         session.run("python", "-m", "pytest", "-m", "slow", *folders, env=env)
-        documents = "brax or jumanji or libs"
+        documents = "brax or jumanji or gymnax or pgx or libs"
         session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", documents, env=env)
 
 

@@ -116,6 +116,46 @@ def procgen(name: str, n: int) -> Callable[[], Iterator[None]]:
     return loop
 
 
+def gymnax(name: str, n: int) -> Callable[[], Iterator[None]]:
+    """Step ``n`` environments with the compiled function of Gymnax, which resets those that end."""
+
+    def loop() -> Iterator[None]:
+        import gymnax as library
+        import jax
+
+        env, params = library.make(name)
+        step = jax.jit(jax.vmap(env.step, in_axes=(0, 0, 0, None)))
+        chain, actions = jax.random.PRNGKey(0), jax.numpy.zeros(n, int)
+        _, state = jax.jit(jax.vmap(env.reset, in_axes=(0, None)))(jax.random.split(chain, n), params)
+        while True:
+            chain, key = jax.random.split(chain)
+            _, state, _, _, _ = jax.block_until_ready(step(jax.random.split(key, n), state, actions, params))
+            yield
+
+    return loop
+
+
+def pgx(name: str, n: int) -> Callable[[], Iterator[None]]:
+    """Step ``n`` games with the compiled function of Pgx, which resets those that end; take the first legal action."""
+
+    def loop() -> Iterator[None]:
+        import jax
+        from pgx import make
+        from pgx.experimental import auto_reset
+
+        env = make(name)
+        step = jax.jit(jax.vmap(auto_reset(env.step, env.init)))
+        chain = jax.random.PRNGKey(0)
+        state = jax.jit(jax.vmap(env.init))(jax.random.split(chain, n))
+        while True:
+            chain, key = jax.random.split(chain)
+            actions = state.legal_action_mask.argmax(-1)
+            state = jax.block_until_ready(step(state, actions, jax.random.split(key, n)))
+            yield
+
+    return loop
+
+
 CASES = {
     f"openspiel, {name}": Case("pyspiel", f"openspiel:{name}", openspiel(name))
     for name in ("tic_tac_toe", "leduc_poker", "goofspiel", "chess")
@@ -127,6 +167,12 @@ CASES |= {
 CASES |= {
     f"procgen, coinrun, {n} games": Case("procgen", "procgen:coinrun", procgen("coinrun", n), {"num_envs": n})
     for n in (1, 16)
+}
+CASES |= {
+    "gymnax, 1,024 CartPoles": Case("gymnax", "gymnax:CartPole-v1", gymnax("CartPole-v1", 1024), {"batch_size": 1024}),
+    "pgx, 1,024 games of connect_four": Case(
+        "pgx", "pgx:connect_four", pgx("connect_four", 1024), {"batch_size": 1024}
+    ),
 }
 
 

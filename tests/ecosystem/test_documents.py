@@ -32,6 +32,9 @@ _APART = {
     "jumanji": "jumanji",
     "meltingpot": "meltingpot",
     "procgen": "procgen",
+    "gymnax": "gymnax",
+    "pgx": "pgx",
+    "craftax": "craftax",
 }
 
 

@@ -1,0 +1,99 @@
+"""CraftaxEnv: the environments of Craftax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from steppe.envs import base_arguments
+from steppe.errors import SpecError
+from steppe.registry import AvailableEnvs, env_not_found
+from steppe_gymnax import GymnaxWrapper
+
+from .names import env_names
+
+__all__ = ["CraftaxEnv"]
+
+
+class CraftaxEnv(GymnaxWrapper):
+    """Make an environment of Craftax by its name.
+
+    ====================  =============================================================================================
+    Key                   Value, for a batch ``[*B]``
+    ====================  =============================================================================================
+    ``"observation"``     ``[*B, k]`` float32 symbols, or ``[*B, height, width, 3]`` float32 pixels
+    ``"action"``          ``[*B]`` int64; one-hot rows with ``categorical_action_encoding=False``
+    ``"reward"``          ``[*B, 1]`` float32
+    ``"done"``            ``[*B, 1]`` bool, with ``"terminated"`` (death, or victory) and ``"truncated"`` (after
+                          ``max_timesteps``)
+    ``("state", ...)``    the state of Craftax and a random key, with ``state_in_data``; otherwise see
+                          ``env.jax_state``
+    ====================  =============================================================================================
+
+    Args:
+        env_name: ``"Craftax-Symbolic-v1"``, ``"Craftax-Pixels-v1"``, or one of these with ``Craftax-Classic``.
+        env_params: changes of the default parameters: ``{"max_timesteps": 500}``.
+        static_env_params: the sizes of the world, ``StaticEnvParams`` of Craftax. ``None``: its defaults.
+        categorical_action_encoding, batch_size, device, state_in_data, jit: see
+            :class:`steppe_gymnax.GymnaxWrapper`.
+        **kwargs: for :class:`steppe.EnvBase`.
+
+    Raises:
+        EnvNotFound: Craftax has no such environment.
+        SpecError: the environment has no such parameter.
+    """
+
+    git_url = "https://github.com/MichaelTMatthews/Craftax"
+    libname = "craftax"
+    available_envs = AvailableEnvs(env_names)
+
+    def __init__(
+        self,
+        env_name: str,
+        *,
+        env_params: Mapping[str, Any] | None = None,
+        static_env_params: Any = None,
+        categorical_action_encoding: bool = True,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
+        device: torch.device | str | int | None = None,
+        state_in_data: bool | None = None,
+        jit: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if env_name not in env_names():
+            raise env_not_found("craftax", env_name, names=env_names())
+        base_kwargs = base_arguments(kwargs)
+        if kwargs:
+            raise TypeError(f"CraftaxEnv does not take {sorted(kwargs)}. Parameters are passed in env_params={{...}}.")
+        from craftax.craftax_env import make_craftax_env_from_name
+
+        env = make_craftax_env_from_name(env_name, auto_reset=False)
+        if static_env_params is not None:
+            env = type(env)(static_env_params)
+        params = env.default_params
+        unknown = sorted(name for name in env_params or {} if not hasattr(params, name))
+        if unknown:
+            raise SpecError(f"{env_name!r} has no parameters {unknown}. It has {sorted(vars(params))}.")
+        super().__init__(
+            env,
+            params.replace(**env_params) if env_params else params,
+            categorical_action_encoding=categorical_action_encoding,
+            batch_size=batch_size,
+            device=device,
+            state_in_data=state_in_data,
+            jit=jit,
+            **base_kwargs,
+        )
+        self.__dict__["env_name"] = env_name
+
+    @property
+    def lib(self) -> Any:
+        """The module ``craftax``."""
+        import craftax
+
+        return craftax
+
+    def __repr__(self) -> str:
+        return f"CraftaxEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"

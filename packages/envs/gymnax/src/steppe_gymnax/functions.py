@@ -1,0 +1,76 @@
+"""The functions of environments with Gymnax's methods, ``reset_env`` and ``step_env``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from steppe.errors import NotSupported
+from steppe.specs import Bounded, Categorical, OneHot, Spec
+from steppe_jax import EnvFunctions, Outcome, torch_dtype
+
+__all__ = ["action_spec", "env_functions"]
+
+#: Names of the time limit in the parameters of environments.
+_LIMITS = ("max_steps_in_episode", "max_timesteps")
+
+_NEVER = 2**31 - 1
+
+
+def env_functions(env: Any, params: Any) -> EnvFunctions:
+    """Return the functions of one environment.
+
+    Its ``step`` and ``reset`` are not used, because they reset by themselves. The state is a pair: a random key, of
+    which each step splits off another one, and the state of the environment.
+
+    Args:
+        env: an environment with ``reset_env(key, params)``, ``step_env(key, state, action, params)`` and
+            ``is_terminal(state, params)``.
+        params: its parameters.
+    """
+    limit = next((name for name in _LIMITS if hasattr(params, name)), None)
+    unlimited = None if limit is None else params.replace(**{limit: _NEVER})
+
+    def reset(key: jax.Array) -> tuple[Any, Outcome]:
+        own, first = jax.random.split(key)
+        observation, state = env.reset_env(first, params)
+        no = jnp.zeros((), bool)
+        return (own, state), Outcome(observation, jnp.zeros((), jnp.float32), no, no)
+
+    def step(pair: Any, action: jax.Array) -> tuple[Any, Outcome]:
+        key, state = pair
+        key, own = jax.random.split(key)
+        observation, state, reward, done, _ = env.step_env(own, state, action, params)
+        done = jnp.asarray(done, bool).reshape(())
+        # Gymnax has one flag. The step is the last one of a task if it would be without a time limit, too.
+        ended = done if unlimited is None else jnp.asarray(env.is_terminal(state, unlimited), bool).reshape(())
+        terminated = done & ended
+        reward = jnp.asarray(reward, jnp.float32).reshape(())
+        return (key, state), Outcome(observation, reward, terminated, done & ~terminated)
+
+    space = env.action_space(params)
+    return EnvFunctions(reset, step, jax.ShapeDtypeStruct(tuple(space.shape), jnp.dtype(space.dtype)))
+
+
+def action_spec(space: Any, *, categorical: bool) -> Spec:
+    """Convert an action space of Gymnax.
+
+    Args:
+        space: a ``Discrete`` or ``Box`` of ``gymnax.environments.spaces``.
+        categorical: discrete actions are integers instead of one-hot rows.
+
+    Raises:
+        NotSupported: the space is of another class.
+    """
+    if hasattr(space, "n"):
+        return Categorical(int(space.n)) if categorical else OneHot(int(space.n))
+    if not hasattr(space, "low"):
+        raise NotSupported(f"The action space must be a Discrete or a Box, found {type(space).__name__}.")
+    low, high = (
+        torch.tensor(jnp.broadcast_to(jnp.asarray(bound, space.dtype), space.shape).tolist(), device="cpu")
+        for bound in (space.low, space.high)
+    )
+    return Bounded(low, high, shape=tuple(space.shape), dtype=torch_dtype(space.dtype))
