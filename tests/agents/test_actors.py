@@ -149,7 +149,7 @@ def test_an_actor_of_another_entry_may_be_of_another_kind() -> None:
 
 
 @pytest.mark.parametrize("make", [CategoricalActor, NormalActor])
-def test_parameters_that_are_none_are_refused(validated: None, make: Any) -> None:
+def test_invalid_parameters_are_refused(validated: None, make: Any) -> None:
     actor = make(nn.Linear(4, 6))
     td = TensorDict({"observation": torch.full((5, 4), float("nan"))}, [5])
     with torch.no_grad(), set_exploration_type(RANDOM), pytest.raises(ValueError, match="constraint"):

@@ -70,7 +70,7 @@ def test_states_are_kept_on_request() -> None:
 
 
 @pytest.mark.parametrize("store", ["first", "all"])
-def test_workers_remember_too(store: str) -> None:
+def test_agents_in_workers_keep_their_state(store: str) -> None:
     with Collector(
         ENVS["serial"], Remembering(), num_workers=2, frames_per_batch=24, seed=0, store_agent_state=store
     ) as collector:
@@ -102,7 +102,7 @@ def test_iterating_is_asking_for_slices_in_a_loop() -> None:
         assert_equal_data(batch.exclude("collector"), steps.exclude("collector"))
 
 
-def test_random_frames_leave_the_state_as_it_began() -> None:
+def test_random_frames_leave_the_agent_state_unchanged() -> None:
     with Collector(CountingEnv(100), Remembering(), frames_per_batch=6, init_random_frames=6) as collector:
         assert "seen" not in next(collector).keys(), "the agent did not act"
         assert next(collector)["seen"].tolist() == [100, 101, 102, 103, 104, 105]

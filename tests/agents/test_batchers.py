@@ -67,7 +67,7 @@ def test_the_batcher_gives_the_next_steps_until_all_have_stopped() -> None:
         assert batcher.n_still_running == 0
 
 
-def test_one_process_gives_an_episode_of_each_environment() -> None:
+def test_one_process_returns_an_episode_of_each_environment() -> None:
     with MonoThreadEpisodeBatcher(**MAKERS) as batcher:
         batcher.execute()
         found = batcher.get()
@@ -93,7 +93,7 @@ class Listening(UniformAgent):
         return super().forward(tensordict)
 
 
-def test_agents_are_told_by_their_own_update() -> None:
+def test_an_update_of_agents_passes_their_infos() -> None:
     makers = {**MAKERS, "create_agent": Listening}
     with (
         MonoThreadEpisodeBatcher(**makers) as here,

@@ -192,7 +192,7 @@ def test_calls_after_shutdown_raise_closed_error(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_running_job_of_a_closed_collector_says_so(workers: int) -> None:
+def test_a_running_job_raises_after_its_collector_closes(workers: int) -> None:
     collector = make(workers, lambda: SerialEnv(2, lambda: Long("/nowhere")), echo)
     job = collector.execute(env_info=told([60, 61]))
     collector.shutdown()

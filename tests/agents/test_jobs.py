@@ -132,7 +132,7 @@ def test_two_threads_never_take_the_same_rows(workers: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_rows_that_had_ended_are_there_after_a_job_was_cancelled(workers: int, tmp_path: Any) -> None:
+def test_ended_rows_survive_a_cancelled_job(workers: int, tmp_path: Any) -> None:
     env = lambda: SerialEnv(2 if workers else 4, lambda: Long(str(tmp_path / "never")))  # noqa: E731
     with make(workers, env, echo) as collector:
         job = collector.execute(env_info=told([1, 60, 1, 60]))
@@ -170,7 +170,7 @@ def test_a_job_that_is_cancelled_leaves_the_collector_usable(workers: int) -> No
         assert collector.get().length.tolist() == [2, 3]
 
 
-def test_episodes_are_not_asked_for_in_the_middle_of_others() -> None:
+def test_a_second_request_within_episodes_is_refused() -> None:
     with Collector(lambda: counters(2), echo) as collector:
         collector.reset(env_info=told([5, 5]))
         collector.execute(n_steps=2)
@@ -302,7 +302,7 @@ def test_nothing_is_left_of_a_collector_that_answered_requests(end: str) -> None
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_factory_that_raises_is_heard_of_at_once() -> None:
+def test_an_error_of_a_factory_is_raised_at_once() -> None:
     def factory() -> Any:
         raise ValueError("broken in factory")
 
@@ -363,7 +363,7 @@ def test_a_seed_in_the_middle_of_episodes_begins_others() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_and_slices_begin_anew_after_each_other(workers: int) -> None:
+def test_batches_and_slices_restart_after_each_other(workers: int) -> None:
     env = lambda: SerialEnv(2, lambda: CountingEnv(100))  # noqa: E731
     with Collector(env, num_workers=workers, frames_per_batch=12, auto_reset=True) as collector:
         for _ in range(2):

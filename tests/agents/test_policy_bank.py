@@ -44,7 +44,7 @@ def net(seed: int) -> TensorDictModule:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_each_row_has_the_policy_that_it_asks_for(workers: int) -> None:
+def test_each_row_uses_its_requested_policy(workers: int) -> None:
     asked = torch.tensor([7, 2, 5, 5, 2, 7, 7, 5, 2, 2, 5, 7])
     bank = PolicyBank({number: net(number) for number in (2, 5, 7)})
     with make(workers, lambda: counters(12 if not workers else 3), bank) as collector:

@@ -147,7 +147,7 @@ def test_a_free_lane_takes_the_next_row() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("rows", [1, 5, 33])
-def test_any_number_of_rows(workers: int, rows: int) -> None:
+def test_requests_may_have_any_number_of_rows(workers: int, rows: int) -> None:
     with make(workers, lambda: counters(4), echo) as collector:
         collector.execute(env_info=told([1 + row % 3 for row in range(rows)]))
         found = collector.get()
@@ -234,7 +234,7 @@ def test_episodes_of_many_agents_in_many_environments(workers: int, lanes: int, 
     ("workers", "lanes", "n_steps"),
     [(0, 16, 2), (0, 16, 7), (0, 16, 100), (0, 1, 7), (0, 3, 7), (4, 4, 7), (4, 4, 100)],
 )
-def test_slices_go_on_where_the_last_one_stopped(workers: int, lanes: int, n_steps: int, native: bool) -> None:
+def test_slices_continue_the_previous_slice(workers: int, lanes: int, n_steps: int, native: bool) -> None:
     env, rows = walks(lanes, native), lanes * max(workers, 1)
     with make(workers, env, UniformAgent(2), seed=1) as collector:
         collector.reset(agent_info=ids("agent_id", rows), env_info=ids("env_id", rows))
@@ -275,7 +275,7 @@ class Greedy(Agent):
         return tensordict.set("action", action)
 
 
-def test_the_agent_does_what_it_is_told_row_by_row() -> None:
+def test_each_row_of_agent_info_reaches_its_environment() -> None:
     with Collector(lambda: counters(2), Greedy()) as collector:
         collector.execute(agent_info={"epsilon": torch.tensor([0.0, 1.0])}, env_info=told([2000, 2000]))
         action = collector.get().steps["action"]
@@ -338,7 +338,7 @@ def test_wrong_infos_are_refused_before_anything_moves(workers: int) -> None:
         assert collector.get().length.tolist() == [2, 3]
 
 
-def test_an_environment_that_takes_no_info_is_not_told_any() -> None:
+def test_an_environment_without_info_spec_gets_no_info() -> None:
     with Collector(lambda: CountingEnv(3)) as collector, pytest.raises(InfoError, match="takes no env_info"):
         collector.execute(env_info=ids("env_id", 3))
 
@@ -418,7 +418,7 @@ def test_one_seed_gives_the_data_of_iteration(env: Any) -> None:
             assert_equal_data(found.reshape(batch.batch_size), batch.exclude("collector"))
 
 
-def test_who_iterates_after_a_request_begins_anew() -> None:
+def test_iteration_after_a_request_starts_new_episodes() -> None:
     with Collector(lambda: CountingEnv(100, batch_size=(2,)), frames_per_batch=8, max_steps=3) as collector:
         next(collector)
         collector.execute(n_episodes=2)
@@ -520,7 +520,7 @@ def test_random_actions_keep_to_masks_and_seed(env: Any, workers: int) -> None:
     assert collect(6).steps["action"].tolist() != found.steps["action"].tolist()
 
 
-def test_random_actions_match_those_of_a_rollout() -> None:
+def test_random_actions_match_a_rollout() -> None:
     """A request to a single environment draws the random actions of a rollout."""
     with Collector(Legal(2, 20), seed=3) as collector:
         found = collector.execute(n_episodes=1).result()

@@ -65,7 +65,7 @@ def shared_memory(collector: Any) -> int:
     return sum(int(end, 16) - int(begin, 16) for begin, end in ranges)
 
 
-def test_padding_is_clean_also_where_slots_are_used_again() -> None:
+def test_reused_slots_have_clean_padding() -> None:
     with Collector(lambda: counters(2), echo, num_workers=2, num_slots=4, slot_len=5) as collector:
         for lengths in ([50] * 8, [1, 7, 2, 3, 9, 1, 1, 4], [5, 5, 1, 10]):
             collector.execute(env_info=told(lengths))

@@ -83,7 +83,7 @@ def test_a_reset_forgets_what_has_not_ended() -> None:
         assert list(collector) == [], "no episode ends within two steps"
 
 
-def test_trajectories_with_text_are_whole_too() -> None:
+def test_trajectories_with_text_are_whole() -> None:
     with Collector(lambda: TextCountingEnv(4), frames_per_batch=3, trajs_per_batch=2) as collector:
         data = next(collector)
 
@@ -93,6 +93,6 @@ def test_trajectories_with_text_are_whole_too() -> None:
 
 
 @pytest.mark.parametrize("padded", ["padded", "cat", None])
-def test_the_format_is_told(padded: Any) -> None:
+def test_an_invalid_format_is_an_error(padded: Any) -> None:
     with Collector(make, frames_per_batch=4, trajs_per_batch=1, traj_format=padded) as collector:
         assert collector.traj_format == (padded or "padded")

@@ -58,7 +58,7 @@ def test_public_names_are_documented(name):
     assert undocumented == []
 
 
-def test_steppe_finds_each_of_its_names_where_it_is_public():
+def test_lazy_names_are_public_in_their_module():
     table = steppe._EXPORTS
 
     assert [
@@ -98,6 +98,6 @@ def test_type_checkers_read_no_function_as_a_module():
     ] == []
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing_of_that_name'"):
         steppe.nothing_of_that_name  # noqa: B018

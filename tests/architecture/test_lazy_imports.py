@@ -31,7 +31,7 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.rpartition("LOADED")[2].split())
 
 
-def test_heavy_libraries_are_those_of_the_packages():
+def test_heavy_libraries_come_from_the_packages():
     """The libraries that lazy imports are tested against come from the packages."""
     assert {"torch", "tensordict", "numpy", "gymnasium", "gym"} <= HEAVY
 

@@ -13,12 +13,12 @@ CHANGES = TEXT.partition("## Where do I change")[2].partition("\n## ")[0]
 ROWS = [line.strip("|").split("|") for line in CHANGES.splitlines() if line.startswith("| ")][1:]
 
 
-def test_there_are_twenty_changes():
+def test_the_page_lists_twenty_changes():
     assert len(ROWS) >= 20
 
 
 @pytest.mark.parametrize(("change", "where"), ROWS, ids=[change.strip() for change, _ in ROWS])
-def test_a_change_is_where_the_page_says(change, where):
+def test_a_change_is_in_the_module_that_the_page_names(change, where):
     names = re.findall(r"`([^`]+)`", where)
     paths = [name for name in names if "/" in name]
     assert paths

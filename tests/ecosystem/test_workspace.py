@@ -34,7 +34,7 @@ def test_all_packages_have_one_version():
 
 
 @named
-def test_a_package_asks_for_the_steppe_it_was_made_with(package: Package):
+def test_a_package_requires_the_series_of_its_steppe(package: Package):
     pin = next(Requirement(each) for each in package.pyproject["project"]["dependencies"] if each.startswith("steppe>"))
     major, minor = package.version.split(".")[:2]
 

@@ -26,7 +26,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("how", ["file", "-m", "-c"])
-def test_it_has_what_an_interpreter_gives_it(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_has_the_state_of_an_interpreter(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLOUR", "red")
     (tmp_path / "shown.py").write_text(SHOWN, encoding="utf-8")
     (tmp_path / "beside.py").write_text("x = 5", encoding="utf-8")
@@ -52,7 +52,7 @@ def test_its_error_is_printed() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_ends_by_a_signal(number: signal.Signals) -> None:
+def test_a_fork_ends_by_its_signal(number: signal.Signals) -> None:
     code = f"import os; os.kill(os.getpid(), {int(number)})"
 
     assert subprocess.run([*python(), "-c", code], timeout=CHILD).returncode == -number
@@ -71,7 +71,7 @@ def test_ctrl_c_reaches_it() -> None:
         assert process.stdout.readline() == "stopped\n"
 
 
-def test_it_ends_with_what_stands_for_it() -> None:
+def test_killing_the_proxy_ends_the_fork() -> None:
     code = "print('there', flush=True); input()"
     with subprocess.Popen([*python(), "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -155,7 +155,7 @@ def test_a_one_hot_action_without_a_single_1_is_an_error(act, way, kind):
 
 
 @everywhere
-def test_a_number_that_is_no_category_is_an_error(act, way, kind):
+def test_an_invalid_category_is_an_error(act, way, kind):
     with pytest.raises(ActionError, match=r"'action'.*must be a whole number from 0 to 2, found 7"):
         act(way, kind, "categorical", torch.tensor(7))
 
@@ -171,7 +171,7 @@ def test_a_whole_float_is_an_action_and_a_fraction_is_refused(act, way, kind):
 
 
 @everywhere
-def test_float64_is_taken_for_float32(act, way, kind):
+def test_float64_actions_are_cast_to_float32(act, way, kind):
     data = act(way, kind, "continuous", torch.tensor([0.1, 0.2], dtype=torch.float64))
 
     assert data["action"].dtype is torch.float32

@@ -122,7 +122,7 @@ def test_frames_of_a_batch_are_written_and_counted(tmp_path: Path) -> None:
     assert others(tmp_path) == {"out"}
 
 
-def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path: Path) -> None:
+def test_wrong_input_is_a_one_line_error_without_output(tmp_path: Path) -> None:
     done = collect(tmp_path, "--policy", "my_policies:wide", "--num-envs", "2")
     assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done.err
     assert "The action 'action' must have shape (2, 2), found (2, 3)." in done.err

@@ -154,7 +154,7 @@ def test_a_generated_plugin_without_a_library_passes_the_kit(tmp_path, site):
 
 
 @pytest.mark.exhaustive
-def test_a_family_of_transforms_passes_the_kit_as_it_is_written(tmp_path, site):
+def test_a_new_family_of_transforms_passes_the_kit(tmp_path, site):
     command = ("new-plugin", "grids", "--kind", "transforms", "--transform", "GridOneHot,GridPlanes")
     run("steppe", *command, folder=tmp_path, site=site)
     install(tmp_path / "grids-steppe", site)

@@ -89,7 +89,7 @@ def by_steps(env: EnvBase, actions: list[torch.Tensor]) -> TensorDictBase:
 
 
 @pytest.mark.parametrize("way", [by_rollout, by_steps])
-def test_one_environment_gives_what_the_raw_loop_gives(way: Callable[..., TensorDictBase]) -> None:
+def test_one_environment_gives_the_data_of_the_raw_loop(way: Callable[..., TensorDictBase]) -> None:
     env = make_env("gym:CartPole-v1")
     actions = given_actions(env, 1000)
 

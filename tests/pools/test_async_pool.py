@@ -83,7 +83,7 @@ def test_the_example_of_a_pendulum_and_a_cartpole(pool: Any) -> None:
 
 @pytest.mark.parametrize("factory", [CARTPOLE, PENDULUM, CountingEnv, NestedCountingEnv, TextCountingEnv], ids=str)
 @pytest.mark.parametrize("break_when_any_done", [True, False])
-def test_rollouts_are_those_of_a_serial_env(pool: Any, factory: Any, break_when_any_done: bool) -> None:
+def test_rollouts_equal_a_serial_envs(pool: Any, factory: Any, break_when_any_done: bool) -> None:
     env, serial = pool([factory] * 3), SerialEnv(3, factory)
 
     assert env.set_seed(7) == serial.set_seed(7)
@@ -111,7 +111,7 @@ def test_masks_step_and_reset_some_rows(pool: Any, factory: Any) -> None:
         assert (got.exclude("text", ("next", "text")) == wanted.exclude("text", ("next", "text"))).all()
 
 
-def test_specs_and_attributes_are_those_of_a_batch(pool: Any) -> None:
+def test_specs_and_attributes_equal_a_batchs(pool: Any) -> None:
     env, serial = pool([PENDULUM] * 2, create_env_kwargs=[{"g": 1.0}, {"g": 2.0}]), SerialEnv(2, PENDULUM)
 
     assert env.specs == serial.specs
@@ -184,7 +184,7 @@ def test_transforms_and_collectors_take_a_pool(pool: Any) -> None:
 
 
 @pytest.mark.parametrize("copy", [deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copied", "pickled"])
-def test_a_copy_is_a_pool_of_its_own(pool: Any, copy: Any) -> None:
+def test_a_copy_is_a_separate_pool(pool: Any, copy: Any) -> None:
     env = pool([CARTPOLE] * 2)
     env.async_step_send(env.rand_action(env.reset()))
 
@@ -195,7 +195,7 @@ def test_a_copy_is_a_pool_of_its_own(pool: Any, copy: Any) -> None:
     assert len(env.async_step_recv(min_get=2)) == 2
 
 
-def test_data_comes_out_where_it_was_asked_for(pool: Any) -> None:
+def test_data_is_on_the_requested_device(pool: Any) -> None:
     env = pool([PENDULUM] * 2, device="cpu")
     env.async_reset_send()
     root = env.async_reset_recv(min_get=2)

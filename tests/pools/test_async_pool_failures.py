@@ -74,7 +74,7 @@ class FailingText(TextCountingEnv):
         return super()._step(tensordict)
 
 
-def test_an_exception_among_messages_is_named_too(pool: Any) -> None:
+def test_an_exception_among_messages_is_named(pool: Any) -> None:
     env = pool([TextCountingEnv, FailingText])
     td = env.rand_step(env.reset())
     env.async_step_send(env.rand_action(env.step_mdp(td)))
@@ -92,7 +92,7 @@ class Leaving(ArrayCountingEnv):
         sys.exit("enough")
 
 
-def test_a_library_that_leaves_is_an_error_like_others(pool: Any) -> None:
+def test_a_library_that_exits_raises_a_worker_error(pool: Any) -> None:
     env = pool([ArrayCountingEnv, Leaving])
     env.async_step_send(env.rand_action(env.reset()))
 
@@ -272,7 +272,7 @@ def test_refused_reset_arguments_leave_the_pool_usable(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])
-def test_a_pool_goes_on_after_ctrl_c(kind: Any, interrupt: Any, tmp_path: Path) -> None:
+def test_a_pool_works_after_ctrl_c(kind: Any, interrupt: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with kind([partial(HeldEnv, gate)] * 3) as env:
         td = env.rand_action(env.reset())

@@ -101,7 +101,7 @@ def test_data_of_a_lazy_stack_of_rows_is_divided(pool: Any) -> None:
         ([], "whole"),
     ],
 )
-def test_an_index_that_names_nothing_is_refused(pool: Any, index: Any, text: str) -> None:
+def test_an_invalid_env_index_is_refused(pool: Any, index: Any, text: str) -> None:
     env = pool([ArrayCountingEnv] * 3)
     td = env.rand_action(env.reset())
 
@@ -109,7 +109,7 @@ def test_an_index_that_names_nothing_is_refused(pool: Any, index: Any, text: str
         env.async_step_send(td[0], env_index=index)
 
 
-def test_data_that_does_not_say_where_it_goes_is_refused(pool: Any) -> None:
+def test_data_without_env_index_is_refused(pool: Any) -> None:
     env = pool([ArrayCountingEnv] * 3)
     td = env.rand_action(env.reset())
 
@@ -224,7 +224,7 @@ def test_actions_with_a_gradient_are_taken(pool: Any) -> None:
     assert not env.async_step_recv(min_get=2)["next", "observation"].requires_grad
 
 
-def test_entries_that_a_policy_hands_on_are_kept(pool: Any) -> None:
+def test_entries_that_a_policy_adds_are_kept(pool: Any) -> None:
     env = pool([ArrayCountingEnv] * 2)
     td = env.rand_action(env.reset())
     td["next", "hidden"] = torch.tensor([[3.0], [4.0]])

@@ -121,7 +121,7 @@ def test_receiving_what_was_not_sent_is_an_error_and_no_hang(pool: Any, op: str)
         getattr(env, f"async_{op}_recv")()
 
 
-def test_receiving_more_than_is_under_way_is_an_error(pool: Any) -> None:
+def test_receiving_more_than_was_sent_is_an_error(pool: Any) -> None:
     env = pool([ArrayCountingEnv] * 3)
     td = env.rand_action(env.reset())
     env.async_step_send(td[0], env_index=0)

@@ -30,7 +30,7 @@ def test_blocked_modules_cannot_be_imported_and_come_back(blocked_import):
         import json.decoder  # noqa: F401
 
 
-def test_there_are_workers_and_a_marker(pytestconfig):
+def test_the_kit_registers_workers_and_a_marker(pytestconfig):
     assert pytestconfig.getoption("--steppe-workers") >= 1
     assert any(line.startswith("slow:") for line in pytestconfig.getini("markers"))
 
@@ -91,5 +91,5 @@ def test_lazy_stacks_are_compared_row_by_row():
     assert [line.split(":")[0] for line in differences(other, data)] == ["('[1]', 'observation')"]
 
 
-def test_text_is_compared_too():
+def test_text_is_compared():
     assert differences(td(t=NonTensorData("x")), td(t=NonTensorData("y"))) == ["'t': 'x', expected 'y'"]

@@ -76,7 +76,7 @@ def test_a_hanging_environment_gives_up_in_the_end():
 
 
 @pytest.mark.parametrize("kind", ACTION_KINDS)
-def test_arrays_and_tensors_count_alike(kind):
+def test_mocks_on_arrays_and_tensors_count_equally(kind):
     tensors, arrays = CountingEnv(3, action=kind), ArrayCountingEnv(3, action=kind)
     for env in (tensors, arrays):
         env.set_seed(4)
@@ -84,7 +84,7 @@ def test_arrays_and_tensors_count_alike(kind):
     assert_equal_data(arrays.rollout(7, break_when_any_done=False), tensors.rollout(7, break_when_any_done=False))
 
 
-def test_an_unknown_kind_of_action_lists_those_there_are():
+def test_an_unknown_kind_of_action_lists_the_known_ones():
     with pytest.raises(SpecError, match="one_hot, categorical"):
         action_leaf("joystick")
 
@@ -102,7 +102,7 @@ def test_agents_end_one_after_the_other():
     assert data.batch_size == (4,)
 
 
-def test_agents_that_differ_have_entries_of_their_own():
+def test_unequal_agents_have_their_own_entries():
     agents = HeterogeneousCountingEnv().reset()["agents"]
 
     assert [set(agent.keys()) for agent in agents.unbind(0)] == [{"observation", f"own_{i}"} for i in range(3)]
@@ -151,7 +151,7 @@ def test_a_heterogeneous_env_that_resets_itself_has_equal_data():
 
 
 @pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
-def test_text_comes_back(kind):
+def test_mocks_return_text(kind):
     env = EchoEnv()
     env.check_env_specs()
     with closing(kind(2, EchoEnv)) as batch:

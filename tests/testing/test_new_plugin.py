@@ -261,7 +261,7 @@ def test_simulators_are_called_as_they_want_it(new_plugin, tmp_path, fake_dist, 
     assert [line for line in lines if line not in env] == []
 
 
-def test_a_simulator_stands_in_for_a_missing_library(new_plugin, tmp_path):
+def test_a_simulator_replaces_a_missing_library(new_plugin, tmp_path):
     """If the library cannot be imported, new-plugin writes a simulator and says so."""
     status, out, _ = new_plugin("warehouse", "--library", "warehouse>=1,<2")
 
@@ -312,7 +312,7 @@ def test_a_library_that_is_no_distribution_is_named_by_its_class(new_plugin, tmp
     assert "wraps_library = False" in files["tests/test_conformance.py"]
 
 
-def test_a_folder_that_is_there_is_left_as_it_is(new_plugin, tmp_path):
+def test_an_existing_folder_is_left_unchanged(new_plugin, tmp_path):
     kept = tmp_path / "warehouse-steppe"
     kept.mkdir()
     (kept / "notes.txt").write_text("mine")

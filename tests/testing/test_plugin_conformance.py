@@ -114,7 +114,7 @@ STEPPE_ALONE = ("steppe>=0.1,<0.2",)
 
 
 @pytest.mark.parametrize("flags", [{}, {"wraps_library": True}])
-def test_a_plugin_without_its_library_is_told_to_require_it(plugin, capsys, flags):
+def test_a_plugin_must_require_its_library(plugin, capsys, flags):
     assert plugin(requires=STEPPE_ALONE, **flags) == ABOUT_LIBRARY
     told = capsys.readouterr().out
     assert "its steppe_library() names 'acme-sim'. Write it into `dependencies` of pyproject.toml" in told
@@ -141,7 +141,7 @@ def test_a_library_that_cannot_be_imported_is_named(plugin, capsys):
     assert "names 'acme_engine'" in capsys.readouterr().out
 
 
-def test_a_library_without_a_lower_bound_is_told_to_have_one(plugin, capsys):
+def test_a_required_library_needs_a_lower_bound(plugin, capsys):
     assert plugin(requires=("steppe>=0.1,<0.2", "acme-sim<9")) == {"test_an_old_library_says_which_is_needed"}
     assert '"acme-sim>=..."' in capsys.readouterr().out
 

@@ -213,13 +213,13 @@ def test_all_that_is_wrong_is_listed_at_once():
     assert "'reward' is not written by step_into" in text
 
 
-def test_an_environment_under_transforms_is_watched_too():
+def test_writes_below_transforms_are_checked():
     text = text_of(TransformedEnv(Grid(reward=lambda out: None), StepCounter()))
 
     assert "'reward' is not written by step_into" in text
 
 
-def test_the_check_leaves_the_environment_as_usable_as_it_was():
+def test_the_check_leaves_the_environment_usable():
     env = ArrayCountingEnv(3)
     check_written_rows(env)
 

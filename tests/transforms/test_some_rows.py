@@ -124,7 +124,7 @@ def test_rows_by_number_are_the_rows_of_a_mask(name):
         env.close()
 
 
-def test_a_row_that_begins_anew_is_told_from_the_others():
+def test_a_reset_row_counts_its_own_first_episode():
     """The first episode of a row is cut anywhere, later ones where the transform says: rows are not mixed up."""
     transform = RandomTruncationTransform(7, 7, prob=1.0, first_episode_prob=1.0)
     env = TransformedEnv(SerialEnv(3, partial(ArrayCountingEnv, 50)), Compose(StepCounter(), transform))

@@ -18,12 +18,12 @@ from tests.core.specs.test_contract import (  # noqa: F401
     test_devices_are_set_and_cleared,
     test_dimensions_can_be_split_and_joined,
     test_indices_that_make_no_sense_are_refused,
+    test_memoize_encode_has_no_effect,
     test_nothing_makes_is_in_raise,
     test_rows_are_judged_one_by_one_unless_the_check_is_exact,
     test_second_names_do_the_same,
     test_sizes_become_dynamic,
     test_slices_may_go_backwards,
-    test_there_is_nothing_to_memoize,
 )
 
 pytest.importorskip("torchrl")
@@ -93,7 +93,7 @@ def test_choices_follow_shapes_together() -> None:
     assert "Categorical(n=4" in repr(spec)
 
 
-def test_choices_must_be_alike() -> None:
+def test_unequal_choices_are_refused() -> None:
     with pytest.raises(SpecError, match="one class, shape, dtype and device"):
         Choice([Unbounded((1,)), Unbounded((2,))])
     with pytest.raises(SpecError, match="at least one"):

@@ -41,7 +41,7 @@ def test_mocks_pass_the_check_of_torchrl(name, exported):
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_environments_pass_the_check_under_transforms_too(name, exported):
+def test_transformed_environments_pass_the_check(name, exported):
     env = exported(LIBRARIES[name]())
     envs.check_env_specs(env)
     around = envs.TransformedEnv(env, envs.StepCounter(4, step_count_key="steps", truncated_key="truncated"))
@@ -148,7 +148,7 @@ def test_collectors_of_torchrl_step_batches_of_steppe():
     assert len(set(batches[0]["collector", "traj_ids"].unique().tolist())) >= 4
 
 
-def test_an_attribute_is_that_of_the_environment(exported):
+def test_attributes_come_from_the_environment(exported):
     env = exported(steppe.make_env("gym:CartPole-v1"))
 
     assert env.unwrapped.spec.id == "CartPole-v1"

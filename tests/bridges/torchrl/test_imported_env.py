@@ -130,7 +130,7 @@ def test_worker_processes_contain_it():
 
 
 @pytest.mark.matrix
-def test_a_state_is_set_only_if_it_is_asked_for():
+def test_a_state_is_set_only_on_request():
     env = from_torchrl(envs.PendulumEnv())
     state = env.reset().update({"th": torch.tensor(0.25), "thdot": torch.tensor(0.5)})
 

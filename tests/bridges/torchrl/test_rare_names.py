@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "migrating-from-torchrl.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("title", ["Names of older versions", "Names of newer versions"])
-def test_names_of_other_versions_are_there(title):
+def test_names_of_other_versions_exist(title):
     section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
     first = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     listed = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]

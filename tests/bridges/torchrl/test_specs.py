@@ -133,7 +133,7 @@ def test_a_leaf_without_a_device_is_on_the_cpu():
         assert to_torchrl(ours.Composite(a=ours.Unbounded(1))).device is None
 
 
-def test_a_provisional_number_of_categories_comes_along():
+def test_a_provisional_number_of_categories_is_converted():
     its = theirs.Categorical(-1)
     its.set_provisional_n(4)
     mine = from_torchrl(its)

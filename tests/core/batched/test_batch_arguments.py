@@ -53,7 +53,7 @@ def test_arguments_without_effect_warn_once_and_change_no_data(batch: Any) -> No
     assert (plain.shared_memory, plain.share_individual_td, plain.serial_for_single) == (True, None, False)
 
 
-def test_arguments_of_workers_are_taken_by_a_serial_env() -> None:
+def test_a_serial_env_accepts_arguments_of_workers() -> None:
     of_workers = {"num_threads": 3, "num_sub_threads": 2, "mp_start_method": "spawn", "shutdown_timeout": 1.0}
     before = torch.get_num_threads()
     with warnings.catch_warnings(record=True) as found:
@@ -68,7 +68,7 @@ def test_arguments_of_workers_are_taken_by_a_serial_env() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_one_environment_in_a_worker_says_what_is_faster() -> None:
+def test_one_environment_in_a_worker_warns_about_speed() -> None:
     with pytest.warns(IgnoredArgumentWarning, match=r"SerialEnv\(1, make\) steps one environment without a worker"):
         env = ParallelEnv(1, ArrayCountingEnv, serial_for_single=True)
 
@@ -141,7 +141,7 @@ def test_a_creator_takes_share_memory_with_a_warning() -> None:
     assert creator().max_steps == 3
 
 
-def test_the_state_of_a_creator_is_that_of_a_new_environment() -> None:
+def test_the_state_of_a_creator_equals_a_new_environments() -> None:
     class Stored(ArrayCountingEnv):
         def __init__(self) -> None:
             super().__init__()

@@ -127,7 +127,7 @@ def test_an_index_is_a_smaller_batch_of_those_rows(batch: Any, index: Any, rows:
     assert torch.equal(after, starts + stepped)
 
 
-def test_an_index_that_names_no_row_says_which_there_are() -> None:
+def test_an_invalid_row_index_names_the_valid_ones() -> None:
     with SerialEnv(2, ArrayCountingEnv) as env:
         with pytest.raises(IndexError, match=r"numbered from 0 to 1, .* found 2"):
             env[2]
@@ -138,7 +138,7 @@ def test_an_index_that_names_no_row_says_which_there_are() -> None:
         assert len(env) == len(list(env)) == 2
 
 
-def test_a_factory_that_makes_something_else_is_told_to_wrap_it() -> None:
+def test_a_factory_of_raw_environments_names_the_wrapper() -> None:
     import gymnasium
 
     env = SerialEnv(2, lambda: gymnasium.make("CartPole-v1"))

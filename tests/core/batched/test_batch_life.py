@@ -34,7 +34,7 @@ class Remembering(CountingEnv):
 
 
 @BOTH
-def test_a_step_right_after_loading_a_state_goes_on_from_it(batch: Any) -> None:
+def test_a_step_after_loading_a_state_continues_from_it(batch: Any) -> None:
     with batch(2, CountingEnv) as env:
         assert env.state_dict() == {"worker0": {}, "worker1": {}}
     with batch(2, [Remembering, partial(Remembering, start=10)]) as env:
@@ -57,7 +57,7 @@ def test_a_step_right_after_loading_a_state_goes_on_from_it(batch: Any) -> None:
 
 
 @BOTH
-def test_a_pickled_batch_is_made_anew_where_it_arrives(batch: Any) -> None:
+def test_a_pickled_batch_is_rebuilt_on_arrival(batch: Any) -> None:
     step = 3
     with batch(2, lambda: ArrayCountingEnv(start=step)) as env:
         env.reset()
@@ -81,7 +81,7 @@ def test_arguments_can_be_changed_until_the_start(batch: Any) -> None:
 
 
 @BOTH
-def test_data_comes_out_on_the_device_that_was_asked_for(batch: Any) -> None:
+def test_data_is_on_the_requested_device(batch: Any) -> None:
     with batch(2, ArrayCountingEnv, device="cpu") as env:
         data = env.rollout(12, break_when_any_done=False)
         assert data.device == data["next"].device == env.device == torch.device("cpu")
@@ -115,7 +115,7 @@ def test_data_moves_to_a_device_in_one_block(batch: Any, make: Any, monkeypatch:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @BOTH
-def test_data_comes_out_on_a_gpu(batch: Any) -> None:
+def test_data_is_on_a_requested_gpu(batch: Any) -> None:
     with batch(3, "gym:CartPole-v1") as env:
         env.set_seed(1)
         expected = env.rollout(60, break_when_any_done=False)

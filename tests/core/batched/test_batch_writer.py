@@ -49,7 +49,7 @@ class _Watched(ArrayEnv):
 
 
 @pytest.mark.parametrize("kind", ACTION_KINDS)
-def test_usual_steps_hand_over_actions_as_a_rollout_does(kind: str) -> None:
+def test_steps_decode_actions_as_a_rollout_does(kind: str) -> None:
     envs, alone = [_Noting(action=kind, max_steps=50) for _ in range(2)], _Noting(action=kind, max_steps=50)
     actions = alone.full_action_spec.rand((6, 2))
     with SerialEnv(2, [lambda env=env: env for env in envs]) as batch:
@@ -63,7 +63,7 @@ def test_usual_steps_hand_over_actions_as_a_rollout_does(kind: str) -> None:
 
 
 @BOTH
-def test_environments_without_actions_take_usual_steps(batch: Any) -> None:
+def test_environments_without_actions_step_on_rows(batch: Any) -> None:
     with batch(2, _Watched) as env:
         root = env.reset()
         for _ in range(5):
@@ -72,7 +72,7 @@ def test_environments_without_actions_take_usual_steps(batch: Any) -> None:
 
 
 @BOTH
-def test_a_wrong_action_after_usual_steps_is_refused(batch: Any) -> None:
+def test_a_wrong_action_after_valid_steps_is_refused(batch: Any) -> None:
     """The fast path refuses a wrong action, and the batch stays usable."""
     with batch(2, "gym:CartPole-v1") as env:
         root = env.reset()
@@ -100,7 +100,7 @@ def test_returned_steps_never_change(batch: Any) -> None:
         assert_equal_data(after, held[1])
 
 
-def test_moving_a_batch_after_usual_steps_moves_its_data() -> None:
+def test_moving_a_batch_after_steps_moves_its_data() -> None:
     """If a batch moves to another device after usual steps, its data comes out there."""
     with SerialEnv(2, _counting) as env:
         root = env.reset()

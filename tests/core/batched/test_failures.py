@@ -142,7 +142,7 @@ class Leaving(ArrayCountingEnv):
         ("os._exit", "ended unexpectedly, at work on environment 2"),
     ],
 )
-def test_a_library_that_leaves_is_an_error_like_others(how: str, text: str) -> None:
+def test_a_library_that_exits_raises_a_worker_error(how: str, text: str) -> None:
     env = ParallelEnv(4, among(partial(Leaving, how)), num_processes=2)
 
     with pytest.raises(WorkerError, match=text) as caught:
@@ -287,7 +287,7 @@ def test_a_program_ends_at_once_while_a_forked_child_of_it_lives() -> None:
     assert done.stdout.split() == ["0"], done.stderr  # it was not killed after a wait
 
 
-def test_a_killed_fork_server_is_replaced_and_its_workers_go_on() -> None:
+def test_a_killed_fork_server_is_replaced_and_its_workers_run() -> None:
     with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as older:
         older.reset()
         server = fork_server()

@@ -30,7 +30,7 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
-def test_a_forked_child_is_told_to_make_its_own_batch(make: Any) -> None:
+def test_a_forked_child_must_make_its_own_batch(make: Any) -> None:
     """A forked child cannot use the batch of its parent, and the parent still can."""
     with make() as env:
         td = env.rand_action(env.reset())
@@ -53,7 +53,7 @@ def test_closing_in_a_forked_child_leaves_the_parent_open(make: Any) -> None:
         assert env.step(td)["next", "observation"].flatten().tolist() == [1, 1]
 
 
-def test_a_child_makes_batches_of_its_own() -> None:
+def test_a_forked_child_can_make_batches() -> None:
     with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as env:
         env.reset()
 
@@ -73,7 +73,7 @@ def test_a_serial_env_is_a_copy_in_a_child() -> None:
         assert env.step(td)["next", "observation"].flatten().tolist() == [1, 1]
 
 
-def test_a_data_loader_worker_is_told_to_make_its_own_batch() -> None:
+def test_a_data_loader_worker_must_make_its_own_batch() -> None:
     """The error for a batch used in a DataLoader worker names worker_init_fn."""
 
     class Steps(torch.utils.data.IterableDataset[Any]):

@@ -56,7 +56,7 @@ def test_the_garbage_collector_of_a_worker_works(method: str) -> None:
     env.close()
 
 
-def test_a_compiler_that_is_there_already_is_used() -> None:
+def test_a_loaded_compiler_is_used() -> None:
     importlib.import_module(COMPILER)
     finders, mark = list(sys.meta_path), torch.compiler.allow_in_graph
 

@@ -119,9 +119,7 @@ CALLS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
 
 
 @pytest.mark.parametrize(("make", "call"), CALLS.values(), ids=CALLS)
-def test_a_batch_goes_on_after_ctrl_c(
-    make: Any, call: Callable[[Any, Any], Any], interrupt: Any, tmp_path: Path
-) -> None:
+def test_a_batch_works_after_ctrl_c(make: Any, call: Callable[[Any, Any], Any], interrupt: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with ParallelEnv(3, partial(make, gate), num_processes=2) as env:
         interrupt(gate)
@@ -148,7 +146,7 @@ def test_the_step_that_was_interrupted_has_happened(interrupt: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("call", ["step", "step in messages", "question"])
-def test_a_batch_that_cannot_go_on_says_so(call: str, times: int, interrupt: Any, tmp_path: Path) -> None:
+def test_a_batch_that_cannot_continue_raises(call: str, times: int, interrupt: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     make, use = CALLS[call]
     # Once: nothing comes back in time. Twice: the caller does not wait as long as it might.

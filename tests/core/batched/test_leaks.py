@@ -175,7 +175,7 @@ def test_workers_hold_no_descriptors_of_other_batches() -> None:
     assert len(counts) == 1
 
 
-def test_too_few_descriptors_say_so_and_leave_nothing() -> None:
+def test_too_few_descriptors_raise_and_leave_nothing() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     env = ParallelEnv(20, ArrayCountingEnv, num_processes=20)
     with ParallelEnv(1, ArrayCountingEnv) as other:

@@ -18,7 +18,7 @@ def inner(make: Any = ArrayCountingEnv) -> Any:
     return ParallelEnv(2, make, num_processes=2)
 
 
-def test_workers_with_workers_of_their_own_give_the_same_data() -> None:
+def test_nested_workers_give_the_same_data() -> None:
     """A worker may start workers; the data is that of serial batches."""
     with ParallelEnv(2, inner, num_processes=1) as env, SerialEnv(2, partial(SerialEnv, 2, ArrayCountingEnv)) as serial:
         env.set_seed(0)

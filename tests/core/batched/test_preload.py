@@ -172,7 +172,7 @@ print(begun(own.make), begun(own.make))
         pytest.param(KILLED, "", 0, [[0.0] * 2] * 2, id="its holder killed"),
     ],
 )
-def test_a_module_of_the_caller_is_that_of_now(
+def test_workers_import_the_callers_current_module(
     code: str, more: str, shift: Any, expected: list[list[float]], run_script: Any, tmp_path: Path
 ) -> None:
     """Workers import a module again after an edit or a changed variable."""

@@ -72,7 +72,7 @@ def test_random_actions_keep_to_the_masks_of_the_environments(batch, around):
 
 
 @EACH
-def test_masks_of_the_data_given_count(batch):
+def test_random_actions_use_the_masks_in_the_data(batch):
     env = batch(2, MaskedEnv)
     root = env.reset()
     root["mask"] = torch.eye(5, dtype=torch.bool)[[3, 4]]
@@ -83,7 +83,7 @@ def test_masks_of_the_data_given_count(batch):
     env.close()
 
 
-def test_each_environment_of_a_batch_has_a_mask_of_its_own():
+def test_each_environment_of_a_batch_uses_its_own_mask():
     env = SerialEnv(2, [MaskedEnv, partial(MaskedEnv, first=2)])
 
     assert env.rollout(3)["action"].tolist() == [[0, 1, 2], [2, 3, 4]]

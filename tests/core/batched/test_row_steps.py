@@ -43,7 +43,7 @@ def _now_and_then(td: TensorDict, step: int) -> None:
 
 @BOTH
 @pytest.mark.parametrize("edit", [None, _noted, _grouped, _named, _with_text, _now_and_then])
-def test_usual_steps_give_what_a_step_a_root_and_a_reset_give(batch: Any, edit: Any) -> None:
+def test_step_and_maybe_reset_equals_step_root_and_reset(batch: Any, edit: Any) -> None:
     with batch(2, _counting) as env, batch(2, _counting) as other:
         roots = env.reset(), other.reset()
         actions = env.full_action_spec.rand((8,))["action"].unbind(0)
@@ -62,7 +62,7 @@ def test_usual_steps_give_what_a_step_a_root_and_a_reset_give(batch: Any, edit: 
             roots = root, other_root.exclude("_reset")
 
 
-def test_specs_that_change_after_usual_steps_hold_from_then_on() -> None:
+def test_later_steps_use_changed_specs() -> None:
     class Keeping(SerialEnv):
         """Forgets what a policy wrote."""
 

@@ -123,7 +123,7 @@ def test_rows_are_stepped_and_reset_alone(batch: Any) -> None:
 
 
 @BOTH
-def test_the_text_of_an_ended_episode_stays(batch: Any) -> None:
+def test_the_text_of_an_ended_episode_is_kept(batch: Any) -> None:
     """The text of an episode that has ended stays while other rows go on."""
     with batch(2, [partial(TextCountingEnv, 2), partial(TextCountingEnv, 4)]) as env:
         data = env.rollout(9, break_when_any_done=False, break_when_all_done=True)
@@ -132,7 +132,7 @@ def test_the_text_of_an_ended_episode_stays(batch: Any) -> None:
 
 
 @BOTH
-def test_text_stays_where_a_batch_of_batches_is_not_stepped(batch: Any) -> None:
+def test_skipped_rows_of_nested_batches_keep_their_text(batch: Any) -> None:
     with batch(2, partial(TextCountingEnv, batch_size=(2,))) as env:
         td = env.rand_action(env.reset())
         td["_step"] = torch.tensor([[True, False], [False, True]])

@@ -50,7 +50,7 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_second_thread_is_told_whatever_it_calls(kind: Any, gate: Gate) -> None:
+def test_every_method_refuses_a_second_thread(kind: Any, gate: Gate) -> None:
     with kind(partial(HeldEnv, gate, max_steps=50)) as env:
         td = env.rand_action(env.reset())
         first = Thread(lambda: env.step(td))
@@ -67,7 +67,7 @@ def test_a_second_thread_is_told_whatever_it_calls(kind: Any, gate: Gate) -> Non
         assert env.step(env.rand_action(env.reset()))["next", "observation"].flatten().tolist() == [1, 1, 1]
 
 
-def test_a_second_thread_with_a_view_is_told(gate: Gate) -> None:
+def test_a_view_refuses_a_second_thread(gate: Gate) -> None:
     with ParallelEnv(4, partial(HeldEnv, gate), num_processes=2) as env:
         td = env.rand_action(env.reset())
         low, high = env[:2], env[2:]
@@ -162,7 +162,7 @@ COLLECTORS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("kind", COLLECTORS.values(), ids=COLLECTORS)
-def test_a_second_thread_that_collects_is_told(kind: Any, gate: Gate) -> None:
+def test_a_collector_in_a_second_thread_is_refused(kind: Any, gate: Gate) -> None:
     with kind(partial(HeldEnv, gate)) as collector:
         first = Thread(lambda: next(collector))
         wait_for(gate.reached)

@@ -78,7 +78,7 @@ def test_a_data_set_and_a_table_come_out(collect, tmp_path, saved_time):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_frames_are_rounded_up_to_whole_steps_and_it_says_so(collect, tmp_path):
+def test_frames_are_rounded_up_to_whole_steps_with_a_message(collect, tmp_path):
     status, out, _ = collect("--num-envs", "3", frames=40)
     assert status == 0
     assert out.splitlines()[0] == "40 frames are rounded up to 42: 14 steps of 3 environments."
@@ -116,7 +116,7 @@ def test_a_policy_chooses_the_actions(collect, policies, tmp_path):
         ("wide_later", ""),
     ],
 )
-def test_a_wrong_policy_is_one_line_and_nothing_is_written(collect, policies, tmp_path, policy, text):
+def test_a_wrong_policy_is_a_one_line_error_without_output(collect, policies, tmp_path, policy, text):
     status, out, err = collect("--policy", f"my_policies:{policy}")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"steppe collect: {text}")

@@ -85,7 +85,7 @@ def test_the_current_folder_is_never_overwritten(steppe, acme, tmp_path, monkeyp
     assert "contains the current or the home folder" in result.err
 
 
-def test_wrong_input_is_told_before_torch_is_loaded():
+def test_wrong_input_is_an_error_before_torch_is_loaded():
     code = (
         "import sys; from steppe.cli import main; "
         "assert main(['collect', 'nobody:a', '--frames', '1', '--out', 'x']) == 2; assert 'torch' not in sys.modules"

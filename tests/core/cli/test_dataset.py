@@ -77,7 +77,7 @@ def test_the_folder_can_be_read_by_whom_the_umask_allows(tmp_path):
     assert (tmp_path / "out").stat().st_mode == reference.stat().st_mode
 
 
-def test_data_that_is_no_tensor_is_kept_too(tmp_path):
+def test_non_tensor_data_is_kept(tmp_path):
     def texts(*words):
         rows = [TensorDict({"obs": torch.zeros(1), "text": NonTensorData(word)}) for word in words]
         return lazy_stack([lazy_stack(rows)])
@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_made_is_wrong_input(tmp_path):
         Dataset(tmp_path / "file" / "out", rows=3)
 
 
-def test_rows_of_a_batch_of_batches_stand_one_below_the_other(tmp_path):
+def test_rows_of_nested_batches_are_flattened(tmp_path):
     dataset = Dataset(tmp_path / "out", rows=4)
     wide = batch(0, 4, n=6)
     dataset.write(wide[:, :3].reshape(2, 3, 3))

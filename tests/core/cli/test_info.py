@@ -13,7 +13,7 @@ def test_info_names_versions_plugins_and_variables(steppe, acme, monkeypatch):
     assert set(told["packages"]) >= {"steppe", "torch", "tensordict"}
 
 
-def test_info_goes_on_after_a_broken_plugin(steppe, acme, fake_dist):
+def test_info_continues_after_a_broken_plugin(steppe, acme, fake_dist):
     fake_dist("bad-sim", "1.0", envs={"bad": "bad_sim"}, files={"bad_sim.py": "1 / 0"})
     status, out, _ = steppe("info")
     assert status == 0

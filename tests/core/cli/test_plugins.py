@@ -55,7 +55,7 @@ def test_transforms_of_a_package_share_a_row_without_all(steppe, fake_dist):
     assert "pip install 'steppe[gym]'" in out
 
 
-def test_loggers_of_a_package_have_a_row_too(steppe, fake_dist):
+def test_loggers_of_a_package_are_listed(steppe, fake_dist):
     fake_dist("steppe-paper", "0.1.0", entry_points={"steppe.loggers": {"InkLogger": "p:I", "PaperLogger": "p:P"}})
     assert "logger  InkLogger, PaperLogger  steppe-paper" in steppe("plugins").out
 

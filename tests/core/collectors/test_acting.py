@@ -87,7 +87,7 @@ def test_a_batch_has_one_call_for_each_step(rows: int, trust: bool) -> None:
 @pytest.mark.parametrize("rows", [0, 2])
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector, aSyncDataCollector, Collector])
-def test_workers_call_it_once_for_each_step_too(kind: Any, workers: int, rows: int) -> None:
+def test_workers_call_the_policy_once_per_step(kind: Any, workers: int, rows: int) -> None:
     if kind is aSyncDataCollector and workers > 1:
         pytest.skip("it has one worker")
     env = one_or_two(rows)
@@ -130,7 +130,7 @@ def test_slots_are_laid_out_when_all_workers_have_acted() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_iterating_after_requests_goes_on_counting(workers: int) -> None:
+def test_iteration_after_requests_continues_the_count(workers: int) -> None:
     with Collector(Place, Watching(), num_workers=workers, frames_per_batch=2 * max(workers, 1)) as collector:
         collector.execute(n_episodes=max(workers, 1)).result()
         assert next(collector)["calls"].reshape(-1, 2).tolist() == [[8, 9]] * max(workers, 1)
@@ -149,7 +149,7 @@ class Normalized(nn.Module):
 
 
 @pytest.mark.parametrize("request_form", [True, False])
-def test_statistics_and_other_random_numbers_are_those_of_a_loop(request_form: bool) -> None:
+def test_statistics_and_random_numbers_match_a_loop(request_form: bool) -> None:
     def policy() -> TensorDictModule:
         np.random.seed(5)
         return TensorDictModule(Normalized(), ["place"], ["action"])
@@ -185,7 +185,7 @@ def test_random_frames_do_not_call_the_policy() -> None:
 
 
 @pytest.mark.parametrize("env", [ArrayCountingEnv, CountingEnv, TextCountingEnv])
-def test_random_frames_are_those_of_a_rollout(env: Any) -> None:
+def test_random_frames_match_a_rollout(env: Any) -> None:
     def policy(td: TensorDictBase) -> TensorDictBase:
         return td.update({"action": torch.tensor([True, False, False]), "value": torch.ones(1)})
 

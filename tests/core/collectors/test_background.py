@@ -20,7 +20,7 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_buffer_fills_until_the_collector_is_told_to_stop(kind: Any) -> None:
+def test_the_buffer_fills_until_the_collector_stops(kind: Any) -> None:
     buffer = Buffer()
     collector = kind(frames_per_batch=4, replay_buffer=buffer)
     collector.start()
@@ -33,7 +33,7 @@ def test_the_buffer_fills_until_the_collector_is_told_to_stop(kind: Any) -> None
     assert buffer.write_count == collector.stats()["frames"]
 
 
-def test_a_thread_that_has_all_its_frames_ends_by_itself() -> None:
+def test_the_thread_ends_after_total_frames() -> None:
     buffer = Buffer()
     with Collector(CountingEnv, frames_per_batch=4, total_frames=12, replay_buffer=buffer) as collector:
         collector.start()
@@ -52,6 +52,6 @@ def test_shutdown_raises_the_error_of_the_thread() -> None:
     assert collector.env.is_closed
 
 
-def test_without_a_buffer_there_is_nowhere_to_collect_to() -> None:
+def test_start_needs_a_replay_buffer() -> None:
     with Collector(CountingEnv, frames_per_batch=4) as collector, pytest.raises(StateError, match="replay_buffer="):
         collector.start()

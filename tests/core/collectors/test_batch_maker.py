@@ -42,7 +42,7 @@ def test_batches_move_to_memory_given_after_the_first_step(make, compact):
 
 
 @pytest.mark.parametrize("acts", [False, True])
-def test_batches_of_images_are_given_away_and_keep_their_data(acts: bool) -> None:
+def test_later_batches_leave_yielded_images_unchanged(acts: bool) -> None:
     def policy(td: TensorDictBase) -> TensorDictBase:
         return td.set("action", (td["pixels"][..., 1, 1] % 5).long())
 

@@ -115,7 +115,7 @@ def test_arguments_that_ask_for_nothing_are_taken() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("use_buffers", False), ("cudagraph_policy", True), ("worker_idx", 3), ("num_threads", 2)]
 )
-def test_an_argument_without_effect_is_taken_with_a_warning(name: str, value: Any) -> None:
+def test_an_argument_without_effect_warns(name: str, value: Any) -> None:
     with pytest.warns(IgnoredArgumentWarning, match=f"Collector: the argument {name} has no effect"):
         collector = Collector(CountingEnv, frames_per_batch=4, **{name: value})
     with collector:

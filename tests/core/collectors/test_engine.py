@@ -228,7 +228,7 @@ def test_changing_a_batch_does_not_change_the_next_one() -> None:
         assert next(collector)["observation"].squeeze(-1).tolist() == [[3, 4, 5]] * 2
 
 
-def test_an_endless_collector_goes_on_and_a_finite_one_stops() -> None:
+def test_total_frames_stops_a_collector() -> None:
     with Collector(CountingEnv(), frames_per_batch=5) as endless:
         assert sum(1 for _ in zip(range(7), endless, strict=False)) == 7
         with pytest.raises(TypeError, match="no length"):
@@ -357,7 +357,7 @@ def test_an_entry_that_changes_its_shape_is_named() -> None:
 
 
 @pytest.mark.parametrize(("at", "said"), [(0, "'value' is missing"), (3, "'value' is new")])
-def test_an_entry_that_comes_or_goes_is_named(at: int, said: str) -> None:
+def test_an_entry_that_appears_or_disappears_is_named(at: int, said: str) -> None:
     def policy(td: TensorDictBase) -> TensorDictBase:
         td = td.exclude("value").set("action", torch.tensor([True, False, False]))
         return td.set("value", torch.ones(1)) if (int(td["observation"].item()) == at) else td
@@ -497,7 +497,7 @@ def test_an_interrupted_batch_leaves_no_data_in_the_next(name: str) -> None:
             assert counts.tolist() == [[0, 1, 2, 3] * 3] * env.numel()
 
 
-def test_one_seed_gives_one_data_set_and_another_seed_another() -> None:
+def test_different_seeds_give_different_data() -> None:
     def data(seed: int) -> TensorDictBase:
         env = SerialEnv(2, lambda: ArrayCountingEnv(4, noise=True))
         return collected(Collector(env, frames_per_batch=20, total_frames=40, seed=seed))
@@ -534,7 +534,7 @@ def test_shutdown_can_leave_the_environment_open() -> None:
     assert not env.is_closed
 
 
-def test_state_goes_on_in_another_collector() -> None:
+def test_another_collector_continues_from_a_loaded_state() -> None:
     class First(torch.nn.Linear):
         def forward(self, td: TensorDictBase) -> TensorDictBase:
             return td.set("action", torch.tensor([True, False, False]))

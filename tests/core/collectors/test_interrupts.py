@@ -114,7 +114,7 @@ def gaps(batches: list[TensorDictBase]) -> list[str]:
 
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_a_collector_goes_on_after_ctrl_c_in_a_step(make: Any, presses: list[str]) -> None:
+def test_a_collector_works_after_ctrl_c_in_a_step(make: Any, presses: list[str]) -> None:
     with make(os.getpid()) as collector:
         batches = collected(collector, 9)
         while len(presses) < 2 and len(batches) < 1000:  # on a busy machine one worker may collect all of the nine
@@ -125,7 +125,7 @@ def test_a_collector_goes_on_after_ctrl_c_in_a_step(make: Any, presses: list[str
 
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_a_batch_lost_on_its_way_leaves_no_gap(make: Any, presses: list[str]) -> None:
+def test_a_lost_batch_leaves_no_gap_in_trajectories(make: Any, presses: list[str]) -> None:
     calls = iter(range(100))
 
     def hook(batch: TensorDictBase) -> None:
@@ -149,7 +149,7 @@ def test_whole_trajectories_are_whole_after_ctrl_c(name: str, presses: list[str]
     assert all(int(batch["next", "done"].sum()) == 3 for batch in batches)
 
 
-def test_ctrl_c_where_workers_begin_loses_no_order(presses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_at_the_start_of_workers_loses_no_order(presses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     call = Pool.call
 
     def press_and_call(pool: Pool, worker: int, message: object) -> None:

@@ -190,7 +190,7 @@ def test_a_batch_that_postproc_refuses_ends_its_trajectories() -> None:
 
 
 @pytest.mark.parametrize("workers", [False, True])
-def test_a_batch_lost_as_it_is_handed_over_leaves_no_gap(workers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_lost_at_delivery_leaves_no_gap(workers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_over, calls = Delivery.hand_over, []
 
     def interrupted(self: Delivery) -> TensorDictBase | None:

@@ -135,7 +135,7 @@ def test_selected_outputs_are_the_only_ones() -> None:
 
 
 @pytest.mark.parametrize("name", ["categorical", "one-hot", "normal"])
-def test_parameters_that_are_none_are_refused_as_ever(validated: None, name: str) -> None:
+def test_a_planned_policy_still_refuses_invalid_parameters(validated: None, name: str) -> None:
     policy = POLICIES[name]()
     for parameter in policy.parameters():
         parameter.data.fill_(float("nan"))
@@ -149,7 +149,7 @@ def test_a_missing_entry_is_named() -> None:
         planned(policy)(TensorDict({"pixels": torch.zeros(3)}, [3]))
 
 
-def test_a_hook_that_comes_between_two_batches_is_heard() -> None:
+def test_a_hook_added_between_two_batches_is_called() -> None:
     policy = TensorDictModule(lambda x: torch.eye(3, dtype=torch.bool)[:2], ["observation"], ["action"])
     seen: list[int] = []
     with Collector(CountingEnv(3, batch_size=(2,)), policy, frames_per_batch=8) as collector:

@@ -161,7 +161,7 @@ def test_a_tensor_in_two_places_is_one_by_several_names() -> None:
     assert names(both) == below("net", "0.net")
 
 
-def test_two_tensors_of_one_name_are_told_apart() -> None:
+def test_two_tensors_with_one_name_get_different_names() -> None:
     one, two = nn.Linear(1, 1), nn.Linear(1, 1)
     policy = over(one)
     policy.net = two  # an attribute of the function by the name of its variable

@@ -168,7 +168,7 @@ def test_new_weights_reach_every_kind_of_collector(kind: str) -> None:
             assert actions(collector, 2) == [3.0]
 
 
-def test_new_weights_follow_each_batch_for_a_function_too() -> None:
+def test_a_function_gets_new_weights_for_each_batch() -> None:
     policy, net = closure()
     with KINDS["sync"](policy, update_at_each_batch=True) as collector:
         for value in (0.5, 1.0, 4.0):
@@ -178,7 +178,7 @@ def test_new_weights_follow_each_batch_for_a_function_too() -> None:
         KINDS["sync"](None, policy_factory=lambda: closure()[0], update_at_each_batch=True)
 
 
-def test_arrays_and_tensors_of_a_function_are_weights_too() -> None:
+def test_arrays_and_tensors_of_a_function_are_weights() -> None:
     table, row = np.zeros((2, 2), np.float32), torch.zeros(2)
     weight = torch.ones(2, requires_grad=True)
 
@@ -243,7 +243,7 @@ def test_buffers_of_a_factory_s_policy_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("policy", [None, plain, RandomPolicy(env().action_spec)], ids=["none", "plain", "random"])
 @pytest.mark.parametrize("kind", ["sync", "in process"])
-def test_a_policy_without_anything_to_change_only_counts(policy: Any, kind: str) -> None:
+def test_updating_a_policy_without_content_only_counts(policy: Any, kind: str) -> None:
     with warnings.catch_warnings(), KINDS[kind](policy) as collector:
         warnings.simplefilter("error")
         collector.update_policy_weights_()
@@ -303,7 +303,7 @@ def test_attributes_reach_requests_and_policies_of_a_factory() -> None:
         collector.update_policy_weights_(attributes={"rate": 3.0})
 
 
-def test_an_attribute_that_changed_and_was_not_sent_is_told() -> None:
+def test_a_changed_attribute_that_is_not_sent_warns() -> None:
     policy, _ = rated()
     with KINDS["sync"](policy) as collector:
         policy.module.rate = 5.0
@@ -352,7 +352,7 @@ def test_a_copy_on_another_device_is_brought_up_to_date() -> None:
             collector.update_policy_weights_()
 
 
-def test_buffers_that_no_state_dict_has_are_copied_too() -> None:
+def test_non_persistent_buffers_are_copied() -> None:
     from steppe.collectors.weights import Weights
 
     policy, _ = rated()

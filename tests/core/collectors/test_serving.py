@@ -27,7 +27,7 @@ from tests.core.collectors.worker_policies import (
 from tests.limits import CHILD
 
 
-def test_weights_follow_each_batch_where_that_is_asked_for() -> None:
+def test_update_at_each_batch_sends_weights() -> None:
     policy = scaled()
     with MultiSyncDataCollector([counting], policy, frames_per_batch=4, update_at_each_batch=True) as collector:
         for number in range(3):

@@ -106,7 +106,7 @@ def test_new_trajectories_begin_after_a_use_by_others(name: str, use: str) -> No
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_trajectories_go_on_where_nobody_else_came(name: str) -> None:
+def test_trajectories_continue_without_other_uses(name: str) -> None:
     env = ENVS[name]()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -198,7 +198,7 @@ def test_uses_of_a_pool_begin_new_trajectories() -> None:
 
 
 @pytest.mark.parametrize("name", ["arrays", "serial", "transformed"])
-def test_two_collectors_of_one_environment_begin_anew_in_turn(name: str) -> None:
+def test_two_collectors_of_one_environment_restart_in_turn(name: str) -> None:
     env = ENVS[name]()
     one, other = (Collector(env, frames_per_batch=4 * env.numel()) for _ in range(2))
     next(one)
@@ -285,7 +285,7 @@ def test_a_batch_of_an_environment_in_use_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["arrays", "serial", "transformed", "tensordicts"])
-def test_slices_begin_anew_after_a_use_by_others(name: str) -> None:
+def test_slices_restart_after_other_uses(name: str) -> None:
     env = ENVS[name]()
     with Collector(env, seed=0) as collector:
         collector.execute(n_steps=4).result()

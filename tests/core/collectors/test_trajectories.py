@@ -39,7 +39,7 @@ def test_each_run_of_one_id_becomes_a_row_padded_with_zeros() -> None:
     ],
     ids=["one id in two places", "a vector of frames", "of one length"],
 )
-def test_frames_are_cut_where_the_id_changes(ids: Any, rows: list[list[int]]) -> None:
+def test_a_new_id_ends_a_trajectory(ids: Any, rows: list[list[int]]) -> None:
     out = split_trajectories(frames(ids))
     assert out["value"].tolist() == rows
     assert out["collector", "mask"].tolist() == [[value > 0 for value in row] for row in rows]
@@ -62,7 +62,7 @@ def test_without_ids_done_entries_cut() -> None:
     ]
 
 
-def test_keys_say_where_ids_are_and_where_the_mask_goes() -> None:
+def test_keys_name_the_entries_of_ids_and_mask() -> None:
     data = frames([[0, 1, 1]]).rename_key_("collector", "mine")
     out = split_trajectories(data, prefix="mine")
     assert out["mine", "mask"].tolist() == [[True, False], [True, True]]
@@ -72,7 +72,7 @@ def test_keys_say_where_ids_are_and_where_the_mask_goes() -> None:
     assert out["mask"].tolist() == [[True], [True]]
 
 
-def test_ids_are_added_where_there_are_none() -> None:
+def test_missing_ids_are_added() -> None:
     done = torch.tensor([[False, True, False], [True, False, False]]).unsqueeze(-1)
     data = TensorDict({"next": {"done": done}}, [2, 3])
     assert split_trajectories(data)["traj_ids"].tolist() == [[0, 0], [1, 0], [2, 0], [3, 3]]

@@ -34,7 +34,7 @@ def test_weights_of_any_form_reach_the_policy_that_acts(form: Any, name: str) ->
     assert acting.weight is not learning.weight
 
 
-def test_a_policy_that_learns_where_it_acts_only_counts() -> None:
+def test_updating_the_acting_policy_itself_only_counts() -> None:
     net = nn.Linear(1, 2)
     with make(net) as collector:
         collector.update_policy_weights_()

@@ -55,7 +55,7 @@ def test_single_environments_of_workers_are_rows() -> None:
         assert next(collector).batch_size == (2, 8)
 
 
-def test_workers_are_iterated_over_where_a_batch_has_a_size() -> None:
+def test_iterating_over_workers_needs_frames_per_batch() -> None:
     with Collector(CART, num_workers=1) as collector, pytest.raises(TypeError, match="needs frames_per_batch="):
         next(collector)
 
@@ -72,7 +72,7 @@ def test_worker_arguments_need_num_workers() -> None:
 
 @pytest.mark.parametrize("make", [None, actor])
 @pytest.mark.parametrize("env", [CART, pair])
-def test_one_seed_gives_one_data_set_however_it_is_asked_for(env: Any, make: Any) -> None:
+def test_one_seed_gives_one_data_set_in_batches_and_requests(env: Any, make: Any) -> None:
     def policy() -> Any:
         return make and make()
 
@@ -91,7 +91,7 @@ def test_one_seed_gives_one_data_set_however_it_is_asked_for(env: Any, make: Any
             assert_equal_data(first, second)
 
 
-def test_a_seed_is_heard_of_by_what_the_policy_draws() -> None:
+def test_a_seed_determines_the_samples_of_the_policy() -> None:
     def actions(seed: int) -> torch.Tensor:
         with SyncDataCollector(CART, actor(), frames_per_batch=50, seed=seed) as collector:
             return next(collector)["action_log_prob"]
@@ -125,7 +125,7 @@ class SeededPolicy(TensorDictModule):
         self.module.seed(number)
 
 
-def test_the_policy_has_seeds_of_its_own() -> None:
+def test_policy_seeds_determine_only_the_policy() -> None:
     with Collector(CART, SeededPolicy(), num_workers=2, frames_per_batch=8, policy_seeds=[4, 9]) as collector:
         assert next(collector)["number"].tolist() == [[4] * 4, [9] * 4]
     with Collector(CART, SeededPolicy(), frames_per_batch=8, policy_seeds=5, seed=1) as collector:
@@ -183,6 +183,6 @@ def test_a_worker_that_does_not_start_exceeds_start_timeout() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, "2"])
-def test_a_number_of_workers_that_is_none_is_refused_by_its_name(number: Any) -> None:
+def test_an_invalid_num_workers_is_named(number: Any) -> None:
     with pytest.raises(SpecError, match="num_workers is a whole number >= 1, found"):
         Collector("gym:CartPole-v1", frames_per_batch=10, total_frames=10, num_workers=number)

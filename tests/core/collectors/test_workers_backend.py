@@ -86,7 +86,7 @@ def test_a_workers_batch_has_one_row_per_environment(kind: Any, one: Any, shape:
     assert batch.names[-1] == "time"
 
 
-def test_one_seed_gives_the_data_of_a_collector_in_this_process() -> None:
+def test_workers_give_the_data_of_a_collector_in_this_process() -> None:
     for policy in (None, nn.Linear(4, 2)):
         wrapped = None if policy is None else TensorDictModule(Greedy(policy), ["observation"], ["action"])
         here = SyncDataCollector(CART, wrapped, frames_per_batch=40, seed=3)
@@ -111,7 +111,7 @@ class Greedy(nn.Module):
         return nn.functional.one_hot(self.net(observation).argmax(-1), 2)
 
 
-def test_a_seed_is_handed_on_from_worker_to_worker() -> None:
+def test_each_worker_takes_the_next_seed_of_the_chain() -> None:
     def batches(seed: int) -> list[Any]:
         with MultiSyncDataCollector([CART] * 2, frames_per_batch=20) as collector:
             following = collector.set_seed(seed)
@@ -144,7 +144,7 @@ def test_a_batch_says_which_weights_made_it(kind: Any) -> None:
             assert max(seen) >= 2, "a worker is a batch behind, not more"
 
 
-def test_weights_are_taken_from_whatever_holds_them() -> None:
+def test_weights_come_from_modules_dicts_and_tensordicts() -> None:
     policy = scaled()
     with MultiSyncDataCollector([counting], policy_factory=scaled, frames_per_batch=4) as collector:
         assert next(collector)["weight"].eq(0).all()
@@ -235,7 +235,7 @@ class Interruptor:
 
 
 @pytest.mark.parametrize("env", [lambda: CountingEnv(100), pair, lambda: CART])
-def test_an_interruptor_ends_a_batch_in_this_process_too(env: Any) -> None:
+def test_an_interruptor_ends_a_batch_in_this_process(env: Any) -> None:
     made = env()
     with SyncDataCollector(made, frames_per_batch=20, interruptor=Interruptor(4), seed=0) as collector:
         batch, follower = next(collector), next(collector)
@@ -345,7 +345,7 @@ def test_environments_of_different_batch_sizes_are_refused() -> None:
         MultiSyncDataCollector([counting, pair])
 
 
-def test_a_state_goes_on_in_another_collector() -> None:
+def test_another_collector_continues_from_a_loaded_state() -> None:
     policy = scaled()
     with MultiSyncDataCollector([counting] * 2, policy, frames_per_batch=8) as collector:
         policy.module.weight.data.fill_(5)
@@ -362,7 +362,7 @@ def test_a_state_goes_on_in_another_collector() -> None:
             other.load_state_dict({"worker0": {}})
 
 
-def test_episodes_begin_anew_on_reset() -> None:
+def test_reset_starts_new_episodes() -> None:
     def make() -> EnvBase:
         return TransformedEnv(CountingEnv(100), StepCounter())
 

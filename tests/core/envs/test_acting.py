@@ -49,7 +49,7 @@ def test_so_they_have_in_batches_of_a_collector():
     assert data["arms"].batch_size == (6, 2)
 
 
-def test_an_environment_on_arrays_has_them_too():
+def test_array_environments_have_groups_of_actions():
     env = ArrayCountingEnv(actions=True)
     groups = {key[0] for key in env.action_keys if isinstance(key, tuple)}
     data = env.rollout(3)

@@ -124,7 +124,7 @@ def test_collectors_keep_to_masks(workers):
     assert batch["allowed"].gather(-1, batch["action"].unsqueeze(-1)).all()
 
 
-def test_rows_of_unequal_environments_have_masks_of_their_own():
+def test_unequal_environments_use_their_own_masks():
     class Wide(Legal):
         def __init__(self) -> None:
             super().__init__()
@@ -156,7 +156,7 @@ def test_environments_that_disagree_about_a_mask_are_named():
         SerialEnv(2, [Legal, unmasked]).reset()
 
 
-def test_any_action_is_drawn_where_a_mask_allows_nothing():
+def test_an_empty_mask_allows_every_action():
     env = SerialEnv(2, Legal)
     env.set_seed(0)
     td = env.reset()

@@ -114,7 +114,7 @@ def test_a_dtype_that_loses_something_is_refused(leaf, value, found, fix):
         (Binary(2, dtype=torch.int8), [0, 2], "must be 0 or 1, found [0, 2]"),
     ],
 )
-def test_a_choice_that_is_not_there_is_refused(leaf, value, expected):
+def test_a_choice_out_of_range_is_refused(leaf, value, expected):
     assert expected in refusal(leaf, torch.tensor(value, dtype=leaf.dtype))
 
 
@@ -187,7 +187,7 @@ HINTS = [
 
 
 @pytest.mark.parametrize(("leaf", "action", "suggested", "made"), HINTS, ids=[f"{i}" for i in range(len(HINTS))])
-def test_following_a_hint_gives_the_action_that_was_meant(leaf, action, suggested, made):
+def test_the_hint_of_an_error_fixes_the_action(leaf, action, suggested, made):
     expected = torch.tensor(made)
     rows = expected.shape[: expected.ndim - leaf.ndim]
     told = refusal(leaf, action, rows)
@@ -212,7 +212,7 @@ def test_following_a_hint_gives_the_action_that_was_meant(leaf, action, suggeste
         (Unbounded((1,)), "left"),
     ],
 )
-def test_where_nothing_is_known_to_help_no_code_is_suggested(leaf, action):
+def test_an_error_without_a_known_fix_suggests_no_code(leaf, action):
     told = refusal(leaf, action)
     assert not any(code in told for code in ("action.", "(action)", "env."))
 
@@ -300,7 +300,7 @@ def test_a_stateless_env_converts_actions_of_skipped_rows():
     assert td["next", "count"].flatten().tolist() == [1, 0]
 
 
-def test_rows_with_specs_of_their_own_are_held_against_these():
+def test_each_row_is_validated_against_its_own_spec():
     def make(n):
         env = ArrayCountingEnv(50)
         env.action_spec = Categorical(n)

@@ -241,7 +241,7 @@ def test_rows_are_decoded_like_single_actions(kind):
     assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
 
 
-def test_an_action_is_not_changed_and_not_kept():
+def test_actions_are_neither_changed_nor_kept():
     env = ArrayCountingEnv(action="continuous")
     td = env.reset().set("action", torch.tensor([0.25, 0.5]))
     env.step(td)

@@ -53,7 +53,7 @@ def test_without_replacing_next_holds_the_first_observation():
     assert counts(data) == [10, 11, 12, 10]
 
 
-def test_a_reset_that_is_asked_for_still_resets():
+def test_an_explicit_reset_still_resets():
     env = AutoResettingCountingEnv(3)
     env.rollout(2)
 
@@ -70,7 +70,7 @@ def test_rows_of_a_batch_end_by_themselves():
     assert data["next", "observation"].isnan().squeeze(-1).tolist() == [[0, 1, 0, 1, 0], [0, 0, 1, 0, 0]]
 
 
-def test_a_truncated_end_counts_too():
+def test_a_truncated_episode_resets_too():
     data = AutoResettingCountingEnv(3, truncate=True).rollout(5, break_when_any_done=False)
 
     assert counts(data) == [0, 1, 2, 0, 1]
@@ -122,7 +122,7 @@ def test_a_batch_says_that_its_environments_are_to_be_told():
         SerialEnv(2, AutoResettingCountingEnv, auto_reset=True)
 
 
-def test_a_reset_of_other_data_does_not_use_what_was_kept():
+def test_a_reset_of_other_data_ignores_kept_observations():
     env = AutoResettingCountingEnv(3)
     env.rollout(3)  # stops at the end: the first observation of the next episode is kept, and never asked for
     td = env.reset(TensorDict({}, []))

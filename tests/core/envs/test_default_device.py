@@ -86,7 +86,7 @@ def tracked(env):
 
 @pytest.mark.parametrize("name", MOCKS)
 @pytest.mark.parametrize("ends", [{}, {"break_when_any_done": False}, {"break_when_all_done": True}], ids=str)
-def test_rollouts_work_as_without_it(name, ends):
+def test_rollouts_ignore_the_default_device(name, ends):
     make = getattr(steppe_testing, name)
     for env in (make(), SerialEnv(2, make)):
         env.set_seed(0)
@@ -96,7 +96,7 @@ def test_rollouts_work_as_without_it(name, ends):
     check_env_specs(make())
 
 
-def test_one_seed_gives_the_same_data_as_without_it():
+def test_the_default_device_leaves_seeded_data_unchanged():
     def collected():
         torch.manual_seed(0)
         env = tracked(cartpole())
@@ -111,14 +111,14 @@ def test_one_seed_gives_the_same_data_as_without_it():
 
 @pytest.mark.parametrize("wrap", [lambda env: env, tracked], ids=["bare", "transformed"])
 @pytest.mark.parametrize("method", ["forkserver", "fork"])
-def test_workers_work_as_without_it(wrap, method):
+def test_workers_ignore_the_default_device(wrap, method):
     with wrap(ParallelEnv(3, [counting, counting, lambda: tracked(counting())], mp_start_method=method)) as env:
         env.set_seed(0)
         assert devices(env.rollout(30, break_when_any_done=False)) == {"cpu"}
         assert devices(env.rollout(30, break_when_all_done=True)) == {"cpu"}
 
 
-def test_rows_of_a_batch_work_as_without_it():
+def test_rows_of_a_batch_ignore_the_default_device():
     with ParallelEnv(3, lambda: steppe_testing.CountingEnv(env_info=True)) as env:
         root = env.reset(env_info={"start": [[1], [2], [3]]})
         assert root["observation"].flatten().tolist() == [1, 2, 3]
@@ -128,7 +128,7 @@ def test_rows_of_a_batch_work_as_without_it():
 
 
 @pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
-def test_pools_work_as_without_it(backend):
+def test_pools_ignore_the_default_device(backend):
     with AsyncEnvPool([counting] * 2, backend=backend) as pool:
         root = pool.reset()
         pool.async_step_send(pool.rand_action(root))
@@ -137,7 +137,7 @@ def test_pools_work_as_without_it(backend):
 
 
 @pytest.mark.parametrize("policy", [False, True])
-def test_collectors_work_as_without_it(policy):
+def test_collectors_ignore_the_default_device(policy):
     net = torch.nn.Linear(1, 2, device="cpu")
     module = TensorDictModule(net, in_keys=["observation"], out_keys=["action"])
     env = SerialEnv(2, lambda: TransformedEnv(steppe_testing.CountingEnv(action="continuous"), StepCounter(3)))
@@ -151,7 +151,7 @@ def test_collectors_work_as_without_it(policy):
     assert devices(split_trajectories(batches[0])) == {"cpu"}
 
 
-def test_states_of_transforms_work_as_without_it():
+def test_states_of_transforms_ignore_the_default_device():
     env = TransformedEnv(
         steppe_testing.ArrayCountingEnv(), TensorDictPrimer(hidden=Unbounded((2,)), noise=Unbounded((1,)), random=True)
     )

@@ -37,13 +37,13 @@ def test_no_mask_is_written_without_a_key():
     assert set(data.keys()) == {"done"}
 
 
-def test_the_root_decides_where_it_has_done_entries():
+def test_done_entries_of_the_root_prevail():
     data = TensorDict({"done": torch.tensor([False]), "agents": {"done": ended(True, True)}}, [])
 
     assert not terminated_or_truncated(data)
 
 
-def test_groups_decide_where_the_root_has_none():
+def test_groups_decide_without_done_entries_of_the_root():
     env = NestedCountingEnv(2, spread=1)
     data = env.step_mdp(env.rollout(2)[-1])
 

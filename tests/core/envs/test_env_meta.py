@@ -177,7 +177,7 @@ def test_every_class_takes_the_arguments_of_the_base():
         Walker(sizes=3)
 
 
-def test_a_class_may_be_abstract_too():
+def test_an_abstract_class_can_be_defined():
     class Abstract(EnvBase, abc.ABC):
         @abc.abstractmethod
         def speed(self): ...
@@ -191,7 +191,7 @@ def test_a_class_may_be_abstract_too():
     assert Concrete().rollout(2).shape == (2,)
 
 
-def test_signatures_are_those_of_init():
+def test_a_class_has_the_signature_of_its_init():
     assert list(inspect.signature(Walker).parameters) == ["size"]
     assert "categorical_action_encoding" in inspect.signature(GymEnv).parameters
 
@@ -277,7 +277,7 @@ def test_a_policys_primer_is_appended_only_once():
     assert type(CountingEnv(policy=lambda td: td)) is CountingEnv
 
 
-def test_an_environment_can_be_compiled_where_it_is_made():
+def test_compile_true_compiles_at_construction():
     env = CountingEnv(compile={"backend": "eager", "warmup": 1})
 
     assert env.rollout(3)["observation"].flatten().tolist() == [0, 1, 2]
@@ -296,7 +296,7 @@ def test_a_spec_that_is_only_looked_at_in_init_is_not_declared():
     assert Curious().reward_spec == Unbounded((1,))
 
 
-def test_one_hot_actions_are_edited_in_place_too():
+def test_one_hot_actions_can_be_edited_in_place():
     class Chooser(Walker):
         def __init__(self):
             super().__init__()

@@ -59,7 +59,7 @@ def test_closing_twice_closes_the_library_once():
         env.close(raise_if_closed=True)
 
 
-def test_an_environment_of_a_library_without_close_is_closed_too():
+def test_a_library_environment_without_close_is_closed():
     env = Wrapper(object())
 
     env.close()
@@ -67,7 +67,7 @@ def test_an_environment_of_a_library_without_close_is_closed_too():
     assert env.is_closed
 
 
-def test_base_arguments_are_split_from_those_of_the_library():
+def test_base_arguments_are_split_from_library_arguments():
     kwargs = {"device": "cpu", "allow_done_after_reset": True, "time_limit": 3}
 
     own = base_arguments(kwargs)

@@ -150,7 +150,7 @@ def test_the_device_is_set_with_to():
         CountingEnv(device="cpu").device = "meta"
 
 
-def test_a_device_that_nobody_has_named_can_be_assigned():
+def test_an_unset_device_can_be_assigned():
     env = CountingEnv()
     env.device = "cpu"
 
@@ -201,7 +201,7 @@ def test_dynamic_specs_are_known():
     assert not CountingEnv().has_dynamic_specs
 
 
-def test_it_prints_its_batch_and_device():
+def test_the_repr_has_batch_size_and_device():
     assert repr(CountingEnv(batch_size=(2,))) == "CountingEnv(batch_size=(2,), device=None)"
 
 

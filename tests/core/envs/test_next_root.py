@@ -108,12 +108,12 @@ def test_the_result_can_be_written_into_given_data():
     assert set(out.keys()) == {"mine", "observation", "done", "terminated", "hidden"}
 
 
-def test_data_without_next_says_so():
+def test_data_without_next_is_an_error():
     with pytest.raises(KeyError, match=r"call env.step\(td\) first"):
         step_mdp(TensorDict({"observation": torch.zeros(1)}))
 
 
-def test_names_of_dimensions_stay():
+def test_names_of_dimensions_are_kept():
     data = CountingEnv().rollout(3)
 
     assert step_mdp(data).names == ["time"]
@@ -171,7 +171,7 @@ def test_the_last_tensorclass_observation_outlives_the_reset(make):
     assert list(first["seen"].caption) == ["0", "1", "0", "1"]
 
 
-def test_lazy_stacks_of_frames_move_too():
+def test_lazy_stacks_of_frames_become_the_next_root():
     data = lazy_stack([frame(), frame()])
 
     assert step_mdp(data)["observation"].tolist() == [[1], [1]]

@@ -60,7 +60,7 @@ def test_skipped_rows_keep_their_values_and_get_zero_reward():
     assert td["next", "reward"].squeeze(-1).tolist() == [2, 0, 2]
 
 
-def test_rows_left_out_are_zero_where_nothing_is_known_of_them():
+def test_unknown_rows_of_a_partial_step_are_zero():
     env = CountingEnv(batch_size=(3,))
     td = started(env).select("action").set("_step", ROWS)
     env.step(td)
@@ -70,7 +70,7 @@ def test_rows_left_out_are_zero_where_nothing_is_known_of_them():
 
 @pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
 @pytest.mark.parametrize(("mask", "expected"), [(True, 2), (False, 1)])
-def test_one_environment_is_stepped_or_not(make, mask, expected):
+def test_a_mask_steps_or_skips_a_single_environment(make, mask, expected):
     env = make()
     td = env.step(started(env).set("_step", torch.tensor(mask)))
 

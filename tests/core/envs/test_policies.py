@@ -35,7 +35,7 @@ class TwoObservations(CountingEnv):
         return TensorDict({"alpha": count, "beta": 10 * count})
 
 
-def test_a_module_is_taken_as_it_is():
+def test_a_module_is_called_unchanged():
     policy = TensorDictModule(lambda x: x, in_keys=["observation"], out_keys=["action"])
 
     assert as_policy(policy, CountingEnv()) is policy
@@ -143,7 +143,7 @@ def test_an_uncallable_policy_is_refused(policy, text):
         CountingEnv().rollout(2, policy)
 
 
-def test_a_trusted_policy_is_called_as_it_is():
+def test_a_trusted_policy_is_called_unchanged():
     def anything(whatever):
         return whatever.set("action", ACTION)
 
@@ -198,7 +198,7 @@ def test_an_error_of_a_policy_names_its_input_and_missing_keys(make):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="errors of older Pythons take no notes")
-def test_the_name_of_a_function_that_raises_is_told():
+def test_an_error_names_the_function_that_raised():
     def greedy(observation):
         return observation @ torch.ones(7)
 

@@ -139,7 +139,7 @@ def test_the_root_done_prevails():
         td = root
 
 
-def test_a_done_group_below_the_root_asks_for_no_reset():
+def test_a_done_group_below_the_root_needs_no_reset():
     """any_done is false while only a group below the root has ended."""
     env = NestedResetEnv(1, spread=2)
     td = env.step_mdp(env.rand_step(env.reset()))
@@ -148,7 +148,7 @@ def test_a_done_group_below_the_root_asks_for_no_reset():
     assert not env.any_done(td)
 
 
-def test_any_done_writes_the_masks():
+def test_any_done_writes_the_reset_masks():
     env = CountingEnv(1, batch_size=(2,))
     td = env.step_mdp(env.rand_step(env.reset()))
 
@@ -204,7 +204,7 @@ def test_reset_hands_its_other_arguments_on():
 
 
 @pytest.mark.parametrize("array_path", [True, False])
-def test_env_info_says_where_an_array_environment_begins(array_path):
+def test_env_info_sets_the_start_of_an_array_environment(array_path):
     env = ArrayCountingEnv(env_info=True, array_path=array_path)
 
     assert env.reset(env_info={"start": torch.tensor([7])})["observation"].item() == 7
@@ -248,7 +248,7 @@ def test_env_info_without_a_spec_says_how_to_declare_one(make):
 
 
 @pytest.mark.parametrize("make", [ArrayCountingEnv, CountingEnv])
-def test_env_info_of_some_rows_is_held_against_their_number(make):
+def test_env_info_of_some_rows_must_match_their_number(make):
     env = SerialEnv(3, lambda: make(env_info=True))
     env.reset()
 
@@ -288,7 +288,7 @@ def test_a_rollout_begins_at_the_state_it_is_asked_to():
     assert data["next", "count"].squeeze(-1).tolist() == [[2, 3], [3, 4]]
 
 
-def test_an_environment_that_has_no_state_to_set_says_so():
+def test_setting_a_state_needs_a_stateless_environment():
     env = CountingEnv()
 
     assert not env.supports_set_state
@@ -313,7 +313,7 @@ def test_transforms_and_batches_begin_at_a_given_state():
     assert not SerialEnv(2, [StatelessCountingEnv, CountingEnv]).supports_set_state
 
 
-def test_countable_actions_are_those_of_the_given_state():
+def test_all_actions_lists_the_actions_of_the_given_state():
     class Masked(StatelessCountingEnv):
         def _reset(self, tensordict=None, *, set_state=False):
             data = super()._reset(tensordict, set_state=set_state)
@@ -353,7 +353,7 @@ def test_a_reset_takes_no_seed(make, wrap):
 
 
 @pytest.mark.parametrize("make", [ArrayCountingEnv, lambda: GymEnv("CartPole-v1"), lambda: Plain(Library())])
-def test_a_reset_refuses_what_nobody_takes(make):
+def test_a_reset_refuses_unknown_arguments(make):
     with pytest.raises(TypeError, match="nonsense"):
         make().reset(nonsense=5)
 
@@ -439,7 +439,7 @@ def test_an_explicit_reset_passes_all_data_to_the_environment(wrap):
         assert env.reset(root)["x"].flatten().unique().tolist() == [2]
 
 
-def test_a_collector_begins_anew_too():
+def test_a_collector_resets_its_environment():
     for env in (Restorable(), SerialEnv(2, Restorable), TransformedEnv(Restorable(), StepCounter())):
         collector = SyncDataCollector(env, frames_per_batch=14, total_frames=14)
         data = next(iter(collector))

@@ -56,7 +56,7 @@ def test_a_step_writes_next_into_the_data_and_returns_it(make):
 
 
 @BOTH
-def test_a_step_without_its_action_says_so(make):
+def test_a_step_without_action_is_an_error(make):
     env = make()
 
     with pytest.raises(ActionError, match=r"no action at 'action'.*env.rand_action"):
@@ -72,7 +72,7 @@ def test_a_step_without_its_action_says_so(make):
     ],
 )
 @BOTH
-def test_an_action_that_does_not_fit_its_spec_says_so(make, action, text):
+def test_an_action_outside_its_spec_is_an_error(make, action, text):
     env = make()
 
     with pytest.raises(ActionError, match=text):
@@ -156,7 +156,7 @@ def test_done_with_truncated_alone_is_ambiguous():
         outcome(done=T, truncated=F)
 
 
-def test_completed_done_entries_are_tensors_of_their_own():
+def test_completed_done_entries_share_no_memory():
     found = outcome(terminated=T)
     found["done"].fill_(False)
 
@@ -183,7 +183,7 @@ def test_a_missing_reward_is_named():
         ({"observation": None}, "'observation' is in the spec but not in the data: return it from _step"),
     ],
 )
-def test_the_first_step_is_held_against_the_specs(bad, text):
+def test_the_first_step_is_validated_against_the_specs(bad, text):
     with pytest.raises((SpecError, RuntimeError), match=text):
         outcome(**bad)
 
@@ -243,7 +243,7 @@ def test_undeclared_results_stay_out_of_the_next_root():
     assert "extra" not in data.keys()
 
 
-def test_type_checks_hold_every_step_against_the_specs():
+def test_run_type_checks_validates_every_step():
     for checks in (False, True):
         env = Given({"observation": torch.zeros(2), "reward": torch.zeros(1)}, run_type_checks=checks)
         env.rand_step()
@@ -266,7 +266,7 @@ def test_step_must_return_a_tensordict_that_is_not_its_argument():
 
 
 @BOTH
-def test_a_closed_environment_says_so(make):
+def test_a_closed_environment_raises_closed_error(make):
     env = make()
     td = env.rand_action(env.reset())
     env.close()
@@ -295,7 +295,7 @@ def test_an_action_without_a_tensordict_is_refused(action):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"])
-def test_a_copy_of_a_used_environment_casts_and_reshapes_too(copied):
+def test_a_copy_of_a_used_environment_casts_and_reshapes(copied):
     env = Given(
         {"observation": torch.zeros(2, dtype=torch.float64), "reward": torch.ones(()), "done": torch.tensor(False)}
     )

@@ -28,7 +28,7 @@ def test_a_rollout_ends_with_the_episode(make):
 
 
 @BOTH
-def test_it_goes_on_after_the_end_where_asked_to(make):
+def test_break_when_any_done_false_continues_after_an_end(make):
     data = make(3).rollout(7, break_when_any_done=False)
 
     assert counts(data) == [0, 1, 2, 0, 1, 2, 0]
@@ -45,7 +45,7 @@ def test_a_second_rollout_begins_with_a_reset(make):
 
 
 @BOTH
-def test_it_goes_on_where_another_one_ended(make):
+def test_a_rollout_continues_from_the_end_of_another(make):
     env = make(10)
     first = env.rollout(4)
     second = env.rollout(3, auto_reset=False, tensordict=step_mdp(first[-1]))
@@ -54,7 +54,7 @@ def test_it_goes_on_where_another_one_ended(make):
 
 
 @BOTH
-def test_data_to_go_on_from_is_reset_where_it_has_ended(make):
+def test_ended_rows_of_given_data_are_reset(make):
     env = make(3)
     first = env.rollout(10)
     second = env.rollout(10, auto_reset=False, tensordict=step_mdp(first[-1]))
@@ -62,7 +62,7 @@ def test_data_to_go_on_from_is_reset_where_it_has_ended(make):
     assert counts(second) == [0, 1, 2]
 
 
-def test_going_on_needs_data():
+def test_auto_reset_false_needs_data():
     with pytest.raises(TypeError, match="needs tensordict="):
         CountingEnv().rollout(3, auto_reset=False)
 
@@ -74,7 +74,7 @@ def test_the_length_is_a_whole_number_from_one_on(steps):
 
 
 @BOTH
-def test_both_ways_of_stopping_contradict_each_other(make):
+def test_both_break_arguments_together_are_refused(make):
     with pytest.raises(TypeError, match="cannot both be True"):
         make().rollout(3, break_when_any_done=True, break_when_all_done=True)
 
@@ -101,13 +101,13 @@ def test_a_batch_stops_when_all_rows_have_ended():
     assert env.count.squeeze(-1).tolist() == [2, 3, 4]
 
 
-def test_a_batch_resets_each_row_by_itself_where_it_never_stops():
+def test_a_batch_resets_each_ended_row_alone():
     data = Staggered().rollout(6, break_when_any_done=False)
 
     assert counts(data) == [[0, 1, 0, 1, 0, 1], [0, 1, 2, 0, 1, 2], [0, 1, 2, 3, 0, 1]]
 
 
-def test_all_groups_must_end_where_there_is_no_root():
+def test_without_root_done_all_groups_must_end():
     data = MultiKeyCountingEnv({"left": 2, "right": 4}).rollout(10, break_when_all_done=True)
 
     assert data.batch_size == (4,)
@@ -149,7 +149,7 @@ def test_truncated_keys_are_added_at_each_level():
     env.check_env_specs()
 
 
-def test_later_rollouts_equal_those_of_a_new_environment():
+def test_later_rollouts_equal_a_new_environments():
     again = ArrayCountingEnv(3)
     kept = [again.rollout(4, break_when_any_done=False), again.rollout(2), again.rollout(5, break_when_any_done=False)]
 

@@ -66,7 +66,7 @@ def test_a_generator_of_actions_is_read_as_far_as_needed(make):
 
 
 @BOTH
-def test_too_few_actions_say_so(make):
+def test_too_few_actions_are_an_error(make):
     with pytest.raises(SpecError, match="fewer entries than steps"):
         make(10).rollout(4, actions=iter([torch.tensor([True, False, False])] * 3))
     with pytest.raises(SpecError, match="fewer entries than steps"):
@@ -91,7 +91,7 @@ def test_actions_of_a_group_are_played():
 
 
 @BOTH
-def test_wrong_given_actions_say_so(make):
+def test_wrong_given_actions_are_an_error(make):
     with pytest.raises(ActionError, match="must be one-hot"):
         make().rollout(2, actions=torch.ones(2, 3))
 

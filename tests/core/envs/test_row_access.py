@@ -81,7 +81,7 @@ def test_rows_need_one_batch_dimension():
         CountingEnv().reset_at(None, [0])
 
 
-def test_an_unlocked_environment_steps_the_data_as_it_is():
+def test_an_unlocked_environment_steps_data_of_any_size():
     env = StatelessCountingEnv()
     td = env.rand_action(env.reset_at(TensorDict({}, [2]), [5, 9]))
 

@@ -49,7 +49,7 @@ def test_replacing_a_row_by_another_array_is_an_error(write):
         SerialEnv(2, lambda: Grid(write=write)).reset()
 
 
-def test_a_worker_says_so_too():
+def test_a_worker_raises_the_same_error():
     env = ParallelEnv(2, lambda: Grid(write=put))
     with pytest.raises(WorkerError, match=r"out\['grid'\] = value replaces the row"):
         env.reset()
@@ -66,7 +66,7 @@ def test_a_row_that_is_added_to_may_be_put_back():
     assert env.reset()["grid"].tolist() == [2, 2, 2]
 
 
-def test_a_key_that_no_spec_has_comes_with_those_that_there_are():
+def test_an_unknown_key_is_an_error_with_the_existing_keys():
     def misspelt(out, where):
         out["gird"][...] = 1
 
@@ -123,7 +123,7 @@ class Later(Grid):
 
 @pytest.mark.parametrize("flags", [(None, False), (False, None), ("no", True), (False, [True, False])])
 @pytest.mark.parametrize("batch", [False, True])
-def test_flags_that_are_none_are_an_error(flags, batch):
+def test_invalid_flags_are_an_error(flags, batch):
     env = SerialEnv(2, [Later, lambda: Later(flags=flags)]) if batch else Later(flags=flags)
 
     text = r"Later\(.*\).step: Later.step_into must return two bools, terminated and truncated: 't.*' must be True or"
@@ -132,7 +132,7 @@ def test_flags_that_are_none_are_an_error(flags, batch):
 
 
 @pytest.mark.parametrize("flags", [(np.True_, False), (False, 1), (np.ones(1), np.False_)])
-def test_flags_may_be_those_of_numpy(flags):
+def test_flags_may_be_numpy_bools(flags):
     assert Later(flags=flags).rollout(5)["next", "done"].flatten().tolist() == [False, False, True]
 
 
@@ -145,7 +145,7 @@ def test_values_of_a_later_step_name_environment_and_step():
         Grid(write=lambda out, where: write_row(out, "grid", np.zeros(next(sizes)))).rollout(4)
 
 
-def test_a_typeerror_inside_step_into_arrives_as_it_was_raised():
+def test_a_typeerror_inside_step_into_arrives_unchanged():
     def reward(out):
         _, _ = True
 
@@ -189,7 +189,7 @@ def test_an_environment_may_keep_its_actions_and_write_into_them(batch, size):
     env.close()
 
 
-def test_other_arguments_than_those_of_the_methods_are_named():
+def test_wrong_signatures_of_methods_are_named():
     class NoSeed(Grid):
         def reset_into(self, out):
             """Takes too little."""

@@ -113,7 +113,7 @@ def test_a_seed_can_be_seen_in_data():
     assert env.rollout(2)["observation"].squeeze(-1).tolist() == [40, 41]
 
 
-def test_an_environment_that_cannot_be_seeded_says_so():
+def test_an_unseedable_environment_is_an_error():
     with pytest.raises(NotSupported, match="cannot be seeded"):
         EnvBase().set_seed(1)
 

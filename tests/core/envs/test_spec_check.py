@@ -131,7 +131,7 @@ def test_all_disagreements_are_listed_at_once():
     assert len(set(places)) == len(places)
 
 
-def test_data_that_lacks_the_batch_says_so():
+def test_data_without_the_batch_size_is_an_error():
     env = CountingEnv(batch_size=(3,))
     reset = env._reset
     env._reset = lambda tensordict=None: reset(tensordict)[0]
@@ -166,7 +166,7 @@ def test_dtypes_can_be_left_out():
     check_env_specs(env, check_dtype=False)
 
 
-def test_a_reset_after_an_end_is_looked_at_too():
+def test_resets_after_an_end_are_checked():
     class Second(CountingEnv):
         resets = 0
 
@@ -204,7 +204,7 @@ def test_the_first_real_step_is_still_checked_afterwards():
         env.reset()
 
 
-def test_it_reports_the_dtypes_that_the_environment_returns():
+def test_the_check_reports_the_returned_dtypes():
     """The check names the environment's dtype, although steps convert the data."""
     env = Wrong(lambda td: td.set("observation", td["observation"].double()))
     assert env.rollout(2)["observation"].dtype is torch.float32

@@ -47,7 +47,7 @@ def test_a_shape_must_start_with_the_batch_size(kind):
         setattr(env, f"{kind}_spec", Unbounded((3, 1)))
 
 
-def test_a_reward_needs_a_dimension_of_its_own():
+def test_a_reward_needs_a_last_dimension():
     with pytest.raises(SpecError, match=r"last dimension beside the batch: shape \(4, 1\), found \(4,\)"):
         Bare(batch_size=(4,)).reward_spec = Unbounded((4,))
 
@@ -110,7 +110,7 @@ def test_keys_are_sorted_by_depth_and_name():
 
 
 @pytest.mark.parametrize("name", ["action_key", "reward_key", "done_key"])
-def test_the_only_key_is_an_error_where_there_are_several(name):
+def test_action_key_is_an_error_for_several_actions(name):
     assert getattr(CountingEnv(), name) == name.removesuffix("_key")
     with pytest.raises(KeyError, match=f"Use {name}s"):
         getattr(MultiKeyCountingEnv(), name)

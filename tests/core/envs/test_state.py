@@ -54,7 +54,7 @@ def test_a_copy_continues_the_random_actions_of_its_original(make, duplicate):
 
 
 @pytest.mark.parametrize("duplicate", COPIES, ids=NAMES)
-def test_first_data_of_a_copy_is_held_against_its_own_specs(duplicate):
+def test_a_copy_validates_its_first_data(duplicate):
     env = CountingEnv()
     other = duplicate(env)
 

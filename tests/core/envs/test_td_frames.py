@@ -39,7 +39,7 @@ def stacked_by_hand(env):
 
 
 @pytest.mark.parametrize("base", [DataEnv, lambda specs: SerialEnv(2, lambda: ArrayDataEnv(specs))])
-def test_the_data_is_that_of_steps_that_are_stacked_at_the_end(base):
+def test_frames_equal_steps_stacked_at_the_end(base):
     env = images(base)
     data, expected = rollout(env), stacked_by_hand(env)
 
@@ -48,7 +48,7 @@ def test_the_data_is_that_of_steps_that_are_stacked_at_the_end(base):
     assert data["pixels"].data_ptr() != data["next", "pixels"].data_ptr()
 
 
-def test_the_memory_of_a_step_is_free_while_the_rollout_goes_on():
+def test_a_rollout_frees_the_memory_of_each_step():
     seen = []
 
     def policy(td):

@@ -47,7 +47,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 @pytest.mark.parametrize("rewards", [True, False])
-def test_data_has_a_reward_where_the_environment_returns_one(make, rewards):
+def test_data_has_a_reward_if_a_step_returns_one(make, rewards):
     with make(rewards) as env:
         for data in (env.rollout(3), env.rollout(3, break_when_any_done=False)):
             assert ("reward" in data["next"].keys()) is rewards
@@ -77,7 +77,7 @@ def test_a_reward_that_is_declared_has_to_be_returned():
         Bare(False, declares=True).rollout(2)
 
 
-def test_a_reward_that_was_there_has_to_stay():
+def test_a_reward_may_not_disappear():
     env = Bare(True)
     env.rollout(2)
     env.rewards = False
@@ -86,7 +86,7 @@ def test_a_reward_that_was_there_has_to_stay():
         env.rollout(2)
 
 
-def test_nobody_looks_where_a_reward_is_declared():
+def test_a_declared_reward_needs_no_trial_step():
     env = Bare(True, declares=True)
     env.settle_reward_spec()
 

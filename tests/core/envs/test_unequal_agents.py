@@ -77,7 +77,7 @@ def test_a_rollout_has_its_time_in_front_of_the_agents() -> None:
     assert (agents.batch_size, agents.stack_dim) == ((4, 2), 1)
 
 
-def test_actions_that_were_taken_are_taken_again() -> None:
+def test_recorded_actions_can_be_repeated() -> None:
     env = Unequal(observe=True, choice=True)
     taken = env.rollout(3)
     again = env.rollout(3, actions=taken.unbind(0))

@@ -54,7 +54,7 @@ def test_a_value_that_is_no_number_is_an_error(shape, value, dtype):
 
 
 @pytest.mark.parametrize(("shape", "value"), [((3,), [[1, 2, 3]]), ((2, 2), torch.arange(4)), ((1, 2), np.arange(2.0))])
-def test_following_the_hint_writes_the_value(shape, value):
+def test_the_hint_of_an_error_writes_the_value(shape, value):
     out = {"x": np.zeros(shape)}
     with pytest.raises(SpecError) as caught:
         write_row(out, "x", value)

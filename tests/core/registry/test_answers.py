@@ -41,7 +41,7 @@ def text_of(kind, call, *args):
     ],
     ids=["None", "a dict's KeyError", "a KeyError of its own"],
 )
-def test_an_unknown_name_comes_with_suggestions(acme, make):
+def test_an_unknown_name_has_suggestions(acme, make):
     """The error is the same however the plugin reports an unknown name."""
     acme(make, NAMES.format("['Walk', 'Run']"))
 
@@ -147,7 +147,7 @@ def test_names_that_are_no_list_of_names_say_what_to_write(acme, names, text):
 
 
 @pytest.mark.parametrize("names", ["('b', 'a')", "{'b', 'a'}", "(name for name in 'ba')", "{'a': 1, 'b': 2}.keys()"])
-def test_names_may_come_in_whatever_can_be_listed(acme, names):
+def test_names_may_be_any_iterable(acme, names):
     acme(MAKE.format("1"), NAMES.format(names))
 
     assert list_envs("acme") == ["a", "b"]

@@ -74,7 +74,7 @@ def text_of(error: type[Exception], call: Callable[..., Any], *args: Any) -> str
     return str(caught.value)
 
 
-def test_a_class_is_imported_when_its_name_is_asked_for(kind, own):
+def test_a_class_is_imported_at_the_first_use_of_its_name(kind, own):
     assert kind.listed() == ["Blur", "OwnLogger"]
     assert [(record.kind, record.name) for record in list_plugins()] == [(kind.name, "Blur"), (kind.name, "OwnLogger")]
     assert "fake_own" not in sys.modules
@@ -105,7 +105,7 @@ def test_a_conflict_is_for_that_name_only(kind, own, fake_dist):
     )
 
 
-def test_a_hidden_class_says_so(kind, own, monkeypatch):
+def test_a_hidden_class_is_an_error_with_the_reason(kind, own, monkeypatch):
     monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "steppe-own")
 
     assert text_of(errors.PluginBlocked, kind.find, "Blur") == (
@@ -147,7 +147,7 @@ def test_steppe_itself_finds_the_class_or_says_what_to_install(kind, registry, o
 # -- transforms -------------------------------------------------------------------------------------------------------
 
 
-def test_names_of_the_core_are_suggested_too(registry):
+def test_names_of_the_core_are_suggested(registry):
     assert text_of(AttributeError, lambda: find_class("transform", "StepCountr", core=["StepCounter", "Compose"])) == (
         "module 'steppe.transforms' has no attribute 'StepCountr'. Did you mean 'StepCounter'?"
     )
@@ -158,7 +158,7 @@ def test_a_private_name_is_an_attribute_error_without_a_search(registry):
         find_class("transform", "__wrapped__")
 
 
-def test_hiding_a_distribution_hides_its_transforms_too(registry, fake_dist, monkeypatch):
+def test_hiding_a_distribution_hides_its_transforms(registry, fake_dist, monkeypatch):
     """Hiding a namespace hides the environments alone."""
     fake_dist("steppe-acme", envs={"acme": "fake_acme"}, transforms={"Shine": "fake_acme:Shine"})
     fake_dist("two", envs={"left": "two"}, transforms={"Turn": "two:Turn"})

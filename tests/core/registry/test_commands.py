@@ -30,7 +30,7 @@ def sketch(registry, fake_dist):
     )
 
 
-def test_a_command_is_imported_when_its_name_is_asked_for(sketch):
+def test_a_command_is_imported_when_it_is_run(sketch):
     assert current().providers.names("command") == ["half", "sketch"]
     assert "acme_sketch" not in sys.modules
     assert current().find_command("sketch") is sys.modules["acme_sketch"]

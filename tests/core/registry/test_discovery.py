@@ -35,7 +35,7 @@ def test_using_one_plugin_imports_no_other(gym, fake_dist):
     assert "acme_sim" not in sys.modules
 
 
-def test_every_state_is_told_apart(gym, fake_dist, monkeypatch):
+def test_every_state_of_a_plugin_is_reported(gym, fake_dist, monkeypatch):
     fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim.py": "1 / 0"})
     fake_dist("needy", envs={"needy": "needy"}, requires=["nothing-like-it"])
     fake_dist("twin-a", envs={"twin": "a"})

@@ -71,7 +71,7 @@ def test_prereleases_count_by_their_order():
         check_with(record("a>=1.1"), {"a": "1.1rc1"})
 
 
-def test_a_version_that_is_none_is_left_to_the_plugin():
+def test_an_invalid_version_is_left_to_the_plugin():
     check_with(record("a>=1"), {"a": "unknown"})
 
 
@@ -84,7 +84,7 @@ def test_one_alternative_is_enough_whatever_the_other_is():
     check_with(record(alternatives=choices), {"a": "0.5", "b": "1.0"})
 
 
-def test_half_an_alternative_is_none():
+def test_an_incomplete_alternative_does_not_count():
     choices = (Alternative("acme-sim[two]", ("a", "b")),)
     with pytest.raises(LibraryMissing, match=r"needs a and b; it is not installed: pip install 'acme-sim\[two\]'"):
         check_with(record(alternatives=choices), {"a": "1.0"})

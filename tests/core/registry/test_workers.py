@@ -33,7 +33,7 @@ def test_a_factory_travels_without_its_plugin(gym):
     assert repr(factory) == "env_factory('gym:Pendulum-v1', g=1.0)"
 
 
-def test_a_bad_id_is_refused_where_the_factory_is_made(gym):
+def test_a_bad_id_is_refused_when_the_factory_is_made(gym):
     for id, error in (("Pendulum", errors.EnvIdError), ("vmas:a", errors.PluginNotFound)):
         with pytest.raises(error):
             env_factory(id)
@@ -85,6 +85,6 @@ def test_worker_setup_reaches_plugins_that_were_loaded_before(gym):
     assert sys.modules["fake_steppe_gym.plugin"].CALLS == [("Pendulum-v1", {}), 2, ("Pendulum-v1", {})]
 
 
-def test_there_is_no_worker_setup_outside_workers(gym):
+def test_worker_setup_runs_in_workers_only(gym):
     make_env("gym:Pendulum-v1")
     assert sys.modules["fake_steppe_gym.plugin"].CALLS == [("Pendulum-v1", {})]

@@ -39,7 +39,7 @@ def test_binary_rows_are_listed_in_counting_order() -> None:
         Binary(30).enumerate()
 
 
-def test_binary_index_picks_where_there_are_ones() -> None:
+def test_binary_index_picks_the_ones() -> None:
     values = torch.arange(6.0).view(2, 3)
     assert Binary(3).index(torch.tensor([[0, 1, 1], [1, 0, 1]]), values).tolist() == [[1, 2], [3, 5]]
     with pytest.raises(SpecError, match="equal numbers of ones"):

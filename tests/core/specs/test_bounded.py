@@ -271,7 +271,7 @@ def test_integers_can_be_counted_and_listed() -> None:
     assert spec.expand(6, 2).is_in(listed)
 
 
-def test_floats_can_not_be_listed() -> None:
+def test_floats_cannot_be_listed() -> None:
     assert Bounded(0, 1).cardinality() == Unbounded().cardinality() == INF
     with pytest.raises(NotSupported, match="not countable"):
         Bounded(0, 1).enumerate()
@@ -279,7 +279,7 @@ def test_floats_can_not_be_listed() -> None:
         Unbounded().index(torch.zeros(1), torch.zeros(1))
 
 
-def test_unsigned_integers_that_torch_can_not_compare_work() -> None:
+def test_unsigned_integers_work_without_torchs_comparison() -> None:
     spec = Bounded(10, 60000, (500,), dtype=torch.uint16)
     drawn = spec.rand(generator=seeded())
     assert drawn.dtype is torch.uint16

@@ -104,7 +104,7 @@ def test_the_number_of_categories_may_come_later() -> None:
         Categorical(3).set_provisional_n(4)
 
 
-def test_categories_are_listed_alike_in_all_rows() -> None:
+def test_all_rows_list_the_same_categories() -> None:
     assert Categorical(3, (2,)).enumerate().tolist() == [[0, 0], [1, 1], [2, 2]]
     assert Categorical(3, (2,)).cardinality() == OneHot(3, (2, 3)).cardinality() == 3
     assert OneHot(3, (2, 3)).enumerate().shape == (3, 2, 3)

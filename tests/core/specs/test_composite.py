@@ -107,7 +107,7 @@ def test_update_merges_nested_entries(spec: Composite) -> None:
     assert isinstance(spec["agents", "move"], Categorical)
 
 
-def test_exclude_leaves_the_spec_as_it_is(spec: Composite) -> None:
+def test_exclude_leaves_the_spec_unchanged(spec: Composite) -> None:
     before = spec.clone()
     assert list(spec.exclude(("agents", "move"), "nothing").keys(True, True)) == ["observation", ("agents", "position")]
     assert spec == before
@@ -486,7 +486,7 @@ def test_order_of_entries_does_not_matter_for_equality() -> None:
     assert Composite(a=a) != Composite(a=a, device="cpu")
 
 
-def test_specs_can_not_be_keys_of_a_dict() -> None:
+def test_specs_are_unhashable() -> None:
     for spec in (Composite(), Unbounded()):
         with pytest.raises(TypeError, match="unhashable"):
             hash(spec)

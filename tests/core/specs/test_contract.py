@@ -51,7 +51,7 @@ def spec(request: pytest.FixtureRequest) -> Spec:
     return SPECS[request.param]()
 
 
-def test_there_is_nothing_to_memoize(spec: Spec) -> None:
+def test_memoize_encode_has_no_effect(spec: Spec) -> None:
     before = spec.clone()
     with pytest.warns(IgnoredArgumentWarning, match="encode has nothing to prepare"):
         spec.memoize_encode(True)

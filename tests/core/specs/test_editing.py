@@ -177,7 +177,7 @@ NEW_KEYS: dict[str, set[Any]] = {
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_an_update_of_a_stack_is_that_of_its_parts(name) -> None:
+def test_updating_a_stack_updates_its_parts(name) -> None:
     spec, parts = two_kinds(), two_kinds().specs
     entries = UPDATES[name]()
     whole = entries if isinstance(entries, Composite) else Composite(entries, shape=(2, 3))

@@ -49,7 +49,7 @@ def test_numbers_of_a_batch_are_encoded_as_their_categories(make) -> None:
 
 
 @pytest.mark.parametrize("make", [list, np.array, torch.tensor, lambda row: np.array(row, dtype=bool)])
-def test_one_hot_rows_are_encoded_as_they_are(make) -> None:
+def test_one_hot_vectors_are_encoded_unchanged(make) -> None:
     assert OneHot(3).encode(make([0, 0, 1])).int().tolist() == [0, 0, 1]
     assert MultiOneHot([2, 2]).encode(make([0, 1, 1, 0])).int().tolist() == [0, 1, 1, 0]
 
@@ -87,7 +87,7 @@ def test_whole_floats_are_encoded_as_integers() -> None:
     assert Categorical(2, (1,), dtype=torch.bool).encode([1]).tolist() == [True]
 
 
-def test_a_list_of_one_datum_is_that_datum() -> None:
+def test_a_list_of_one_value_encodes_that_value() -> None:
     frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
     spec = Bounded(0, 255, (2, 2, 3), dtype=torch.uint8)
     assert np.array_equal(spec.encode([frame]), frame)

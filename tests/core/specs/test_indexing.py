@@ -109,7 +109,7 @@ def as_tensors(index: tuple[Any, ...]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", SPECS)
 @given(index=indices())
 @settings(max_examples=30, deadline=None)
-def test_an_index_is_that_of_a_tensor(name: str, index: tuple[Any, ...]) -> None:
+def test_specs_are_indexed_like_tensors(name: str, index: tuple[Any, ...]) -> None:
     spec, categories = SPECS[name]
     try:
         expected = torch.empty(SHAPE)[as_tensors(index)].shape
@@ -148,7 +148,7 @@ def test_tensors_pick_from_parts_and_within_them() -> None:
     assert apart[[0, 1, 2], :, [0, 1, 0]].shape == torch.empty(apart.shape)[[0, 1, 2], :, [0, 1, 0]].shape == (3, 2)
 
 
-def test_an_index_that_does_not_fit_a_stack_says_so() -> None:
+def test_an_invalid_index_of_a_stack_is_an_error() -> None:
     spec = torch.stack([Bounded(0, 1, (3,)), Bounded(0, 2, (3,))])
     with pytest.raises(IndexError, match="index 2 is out of bounds for dimension 0 with size 2"):
         spec[torch.tensor([0, 2])]
@@ -160,7 +160,7 @@ def test_an_index_that_does_not_fit_a_stack_says_so() -> None:
         spec[torch.tensor([False, False])]
 
 
-def test_rows_of_a_stack_are_specs_of_their_own() -> None:
+def test_an_index_of_a_stack_returns_the_parts_spec() -> None:
     spec = torch.stack([some_entries(kind, (2,)) for kind in range(3)])
     before = spec.clone()
     for rows in (spec[1:], spec[[2, 0]], spec[:, 0], spec.squeeze(0), spec.squeeze()):

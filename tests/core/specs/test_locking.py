@@ -47,7 +47,7 @@ def test_locks_reach_all_levels(spec: Composite) -> None:
         spec["n", "m"]["x"] = Unbounded((2, 1))
 
 
-def test_a_part_of_a_locked_spec_can_not_be_unlocked(spec: Composite) -> None:
+def test_unlocking_a_part_of_a_locked_spec_is_refused(spec: Composite) -> None:
     with pytest.raises(StateError, match="part of a locked spec"):
         spec["n"].unlock_()
     spec.unlock_()

@@ -22,7 +22,7 @@ def test_each_choice_has_its_own_range() -> None:
     assert drawn[:, 1].unique().tolist() == [0, 1, 2, 3, 4]
 
 
-def test_the_boxes_are_those_of_the_choices() -> None:
+def test_each_choice_has_its_box() -> None:
     boxes = MultiOneHot([2, 5]).space
     assert boxes == BoxList([CategoricalBox(2), CategoricalBox(5)]) == MultiCategorical([2, 5]).space
     assert [box.n for box in boxes] == [2, 5]
@@ -120,7 +120,7 @@ def test_nested_counts_have_no_one_hot_rows() -> None:
     assert rows == [True, True]
 
 
-def test_counts_that_are_repeated_are_those_of_a_row() -> None:
+def test_a_repeated_nvec_equals_its_row() -> None:
     spec = MultiCategorical([2, 3], (4, 2))
     assert spec.nvec.tolist() == [[2, 3]] * 4
     assert MultiCategorical(spec.nvec) == spec

@@ -164,7 +164,7 @@ def test_collectors_sample_it(make, batch):
     collector.shutdown()
 
 
-def test_shapes_follow_it():
+def test_new_spec_kinds_follow_shape_operations():
     spec = Even(3, (2,)).unsqueeze(0).expand(5, 2)
 
     assert spec.shape == (5, 2)

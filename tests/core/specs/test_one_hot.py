@@ -37,7 +37,7 @@ def test_one_hot_projection_takes_the_best_allowed_score() -> None:
     assert spec.project(scores).long().tolist() == [[0, 0, 1], [0, 1, 0]]
 
 
-def test_one_hot_rows_are_encoded_from_numbers() -> None:
+def test_numbers_are_encoded_as_one_hot_vectors() -> None:
     spec = OneHot(3, (2, 3))
     assert spec.encode([2, 0]).long().tolist() == [[0, 0, 1], [1, 0, 0]]
     assert OneHot(3).encode(np.int64(1)).tolist() == [False, True, False]
@@ -57,7 +57,7 @@ def test_one_hot_goes_to_numpy_as_numbers() -> None:
         spec.to_numpy(spec.zero(), safe=True)
 
 
-def test_the_categories_of_one_hot_can_not_be_taken_apart() -> None:
+def test_indexing_the_categories_of_one_hot_is_refused() -> None:
     spec = OneHot(3, (2, 3))
     for bad in (lambda: spec.flatten(), lambda: spec.unsqueeze(-1), lambda: spec[:, :2], lambda: spec[0, 0]):
         with pytest.raises(IndexError, match="holds the categories"):
@@ -68,7 +68,7 @@ def test_the_categories_of_one_hot_can_not_be_taken_apart() -> None:
         OneHot(3, (2, 4))
 
 
-def test_registers_are_taken_and_have_no_effect() -> None:
+def test_use_register_has_no_effect() -> None:
     with pytest.warns(IgnoredArgumentWarning, match="OneHot: the argument use_register has no effect"):
         spec = OneHot(3, use_register=True)
     assert spec.use_register is True

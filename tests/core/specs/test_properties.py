@@ -32,7 +32,7 @@ def test_a_block_of_random_data_is_in_the_expanded_spec(spec: Spec, lead: torch.
 
 
 @given(spec=specs, seed=seeds)
-def test_one_seed_gives_one_datum(spec: Spec, seed: int) -> None:
+def test_one_seed_draws_one_value(spec: Spec, seed: int) -> None:
     drawn = [spec.rand((3,), generator=torch.Generator().manual_seed(seed)) for _ in range(2)]
     assert same(*drawn)
 
@@ -46,7 +46,7 @@ def test_zeros_and_ones_have_the_shape_and_dtype(spec: Spec, lead: torch.Size) -
 
 @given(spec=leaves, data=st.data())
 @settings(max_examples=400)
-def test_projections_are_in_the_spec_and_stay(spec: Spec, data: Any) -> None:
+def test_projecting_twice_changes_nothing_more(spec: Spec, data: Any) -> None:
     projected = spec.project(data.draw(anything_shaped(spec.shape)))
     spec.assert_is_in(projected)
     assert spec.project(projected) is projected

@@ -125,7 +125,7 @@ def test_shapes_follow_torch(change) -> None:
 @pytest.mark.parametrize(
     "change", [lambda s: s.flatten(), lambda s: s.reshape(-1), lambda s: s[:, [0, 1, 0, 1]].unflatten(1, (2, 2))]
 )
-def test_parts_that_differ_can_not_be_joined(change) -> None:
+def test_unequal_parts_cannot_be_joined(change) -> None:
     with pytest.raises(NotSupported, match="the parts along dimension 1 differ"):
         change(unequal())
 
@@ -320,7 +320,7 @@ def test_devices_and_shapes_of_parts_can_be_set() -> None:
         spec.batch_size = (3,)
 
 
-def test_entries_that_can_not_be_stacked_are_named() -> None:
+def test_entries_that_cannot_be_stacked_are_named() -> None:
     spec = torch.stack([Composite(a=Unbounded((3,))), Composite(a=Unbounded((3, 1)))])
     assert list(spec) == ["a"]
     with pytest.raises(SpecError, match="The entry 'a' differs too much among the stacked specs"):

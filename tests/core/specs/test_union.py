@@ -22,7 +22,7 @@ def test_union_joins_groups_and_takes_the_last_leaves():
     assert not both.is_locked
 
 
-def test_groups_of_unlike_agents_are_joined_too():
+def test_groups_of_unequal_agents_are_joined():
     def agents(name):
         return torch.stack([Composite({name: Unbounded((size,))}) for size in (1, 2)])
 

@@ -26,7 +26,7 @@ def test_build_alike_copies_batch_device_and_names():
     assert build_alike({}, TensorDict({}, [2])).names == [None]
 
 
-def test_entries_are_those_of_the_tensordict_itself():
+def test_entries_returns_the_tensordicts_own_dict():
     td = TensorDict({}, [2])
     entries(td)["a"] = torch.zeros(2)
 

@@ -37,7 +37,7 @@ def test_a_new_storage_holds_zeros_in_the_specs_shapes(kind: str) -> None:
     assert not any(tensor.any() for tensor in storage.tensors.values())
 
 
-def test_entries_that_are_written_first_take_memory_as_it_is() -> None:
+def test_entries_written_first_use_uninitialized_memory() -> None:
     shape = (1 << 20,)
     for _ in range(2):
         storage = Storage(Composite(first=Unbounded(shape), others=Unbounded(shape)), (2,), unset=["first"])
@@ -155,7 +155,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_storage_says_that_there_is_no_gpu() -> None:
+def test_a_gpu_storage_without_gpu_is_an_error() -> None:
     with pytest.raises(NotSupported, match="torch sees none"):
         Storage(SPEC, (2,), kind="cuda")
 

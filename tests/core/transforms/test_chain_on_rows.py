@@ -303,7 +303,7 @@ def test_a_base_that_changes_between_two_steps_is_followed():
     assert td["episode_reward"].dtype is torch.float64
 
 
-def test_a_subclass_with_a_step_of_its_own_is_stepped_through_it():
+def test_an_overridden_step_is_called():
     class Louder(TransformedEnv):
         def _step(self, tensordict):
             following = super()._step(tensordict)
@@ -396,7 +396,7 @@ def test_each_row_uses_the_settings_of_its_own_transforms():
 
 
 @pytest.mark.parametrize("limits", [(None, 3), (3, None), (2, 3)])
-def test_rows_with_limits_of_their_own_end_by_these(limits):
+def test_each_row_ends_at_its_own_limit(limits):
     env = SerialEnv(2, [lambda n=n: TransformedEnv(ArrayCountingEnv(9), StepCounter(n)) for n in limits])
     data = env.rollout(6, break_when_any_done=False)
 

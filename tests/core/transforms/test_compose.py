@@ -53,7 +53,7 @@ def test_forward_in_order_and_inverse_in_reverse():
     assert td["next", "reward"].item() == 2 * 21
 
 
-def test_it_is_a_list():
+def test_a_compose_is_a_list():
     first, second, third = Plus(1), Plus(2), Plus(3)
     compose = Compose(first, second)
 
@@ -73,7 +73,7 @@ def test_it_is_a_list():
         compose.insert(5, Plus(1))
 
 
-def test_it_takes_a_list_too():
+def test_a_compose_accepts_a_list():
     assert numbers(Compose([Plus(1), Plus(2)])) == numbers(Compose(transforms=[Plus(1), Plus(2)])) == [1, 2]
 
 
@@ -114,7 +114,7 @@ def test_chains_nest():
     assert env.reset()["observation"].item() == 1234
 
 
-def test_a_subclass_with_a_step_of_its_own_is_one_transform():
+def test_a_compose_with_its_own_step_is_one_transform():
     class Loud(Compose):
         def _reset(self, tensordict, tensordict_reset):
             data = super()._reset(tensordict, tensordict_reset)

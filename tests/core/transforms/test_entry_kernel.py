@@ -160,7 +160,7 @@ class SharedBrighter(Brighter):
         return type(self)
 
 
-def test_a_kernel_writes_results_where_they_are_to_be():
+def test_a_kernel_writes_into_the_given_arrays():
     transform = Brighter()
     data = TransformedEnv(frames(), transform).rollout(4, break_when_any_done=False)
 

@@ -56,7 +56,7 @@ def test_entries_are_mapped_together_with_their_specs(base):
     assert "action" not in env.full_action_spec.keys()
 
 
-def test_rewards_are_found_in_the_environment_each_time_anew():
+def test_default_rewards_are_found_for_each_environment():
     transform = DoubledRewards()
     assert transform(TensorDict({"reward": torch.ones(1)}))["reward"].item() == 2
 
@@ -95,7 +95,7 @@ def test_missing_entries_can_be_passed_over():
     check_env_specs(TransformedEnv(DataEnv(OBSERVATION), transform))
 
 
-def test_whoever_writes_a_done_entry_may_end_an_episode():
+def test_a_transform_that_writes_done_may_end_an_episode():
     assert Doubled(["done"]).writes_done
     assert Doubled(["observation"], ["truncated"]).writes_done
     assert not Doubled(["done"], ["has_ended"]).writes_done

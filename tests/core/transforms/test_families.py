@@ -60,7 +60,7 @@ def rollout(kind: str, transform: Any, where: str) -> Any:
 @pytest.mark.parametrize("where", ["inside", "around"])
 @pytest.mark.parametrize("kind", BASES)
 class TestInAndAroundABatch:
-    def test_acting_twice_stops_where_an_episode_ends(self, kind, where):
+    def test_repeated_actions_stop_at_the_episode_end(self, kind, where):
         data = rollout(kind, Twice, where)
 
         assert data["observation"][..., 0].tolist() == [[0, 2] * 4 + [0], [0, 2, 4] * 3]

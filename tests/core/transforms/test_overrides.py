@@ -48,7 +48,7 @@ def test_an_observation_spec_is_transformed_without_an_env(transform, expected, 
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_transformed_specs_of_the_base_are_those_of_the_env(base):
+def test_transforming_the_base_specs_gives_the_env_specs(base):
     """Each transform_..._spec method maps the base's specs to the environment's."""
     chain = Compose(DoubleToFloat(), StepCounter(4), RewardSum(), InitTracker())
     env = TransformedEnv(base(5, dtype=double), chain)
@@ -61,7 +61,7 @@ def test_transformed_specs_of_the_base_are_those_of_the_env(base):
     assert chain.transform_input_spec(env.base_env.input_spec.clone()) == env.input_spec
 
 
-def test_levels_are_those_of_the_environment():
+def test_done_levels_come_from_the_environment():
     env = TransformedEnv(NestedCountingEnv(5, root_done=None), Compose(StepCounter(3), InitTracker()))
 
     spec = env.transform.transform_observation_spec(env.base_env.full_observation_spec.clone())

@@ -201,7 +201,7 @@ def test_array_env_batches_may_change_shape_or_dtype(transform):
         assert torch.equal(data["next", "pixels"][0], expected)
 
 
-def test_an_error_for_a_replaced_observation_says_so():
+def test_an_error_names_the_replaced_observation():
     """If the base reads an entry that a transform has replaced, the error says so."""
 
     class Reading(Watching):

@@ -30,6 +30,6 @@ def test_its_methods_name_the_line_that_attaches_it(transform, does):
 
 
 @pytest.mark.parametrize("transform", [InitTracker(), StepsTwice()], ids=["planned", "stepping"])
-def test_stored_data_is_refused_with_where_it_belongs(transform):
+def test_stored_data_is_refused_with_the_right_place(transform):
     with pytest.raises(NotSupported, match=r"already\. Append it to the environment that collects"):
         transform(TensorDict({}, []))

@@ -20,7 +20,7 @@ BASES = pytest.mark.parametrize(
 
 
 @BASES
-def test_entries_begin_with_a_value_and_stay(make):
+def test_primed_entries_keep_their_first_value(make):
     env = TransformedEnv(make(), TensorDictPrimer(hidden=Unbounded((4,)), default_value=2.0))
 
     env.check_env_specs()
@@ -95,7 +95,7 @@ def test_shapes_have_the_batch_size_or_are_given_it():
         TransformedEnv(base, TensorDictPrimer(h=Unbounded((2,)), expand_specs=False)).reset()
 
 
-def test_only_rows_that_are_reset_begin_anew():
+def test_only_reset_rows_get_the_first_value():
     env = TransformedEnv(CountingEnv(9, batch_size=(2,)), TensorDictPrimer(h=Unbounded((1,))))
     td = env.reset()
     td["h"] = torch.tensor([[3.0], [4.0]])
@@ -171,13 +171,13 @@ def test_an_action_can_be_primed():
     assert env.reset()["action"].tolist() == [0, 0]
 
 
-def test_the_reset_key_is_that_of_the_environment():
+def test_the_default_reset_key_comes_from_the_environment():
     assert TensorDictPrimer(a=Unbounded((1,)), reset_key=("agents", "_reset")).reset_key == ("agents", "_reset")
     env = TransformedEnv(CountingEnv(3), TensorDictPrimer(a=Unbounded((1,))))
     assert env.transform.reset_key == "_reset"
 
 
-def test_a_pickle_goes_on_drawing():
+def test_a_pickled_primer_continues_its_random_numbers():
     env = TransformedEnv(CountingEnv(2), TensorDictPrimer(z=Bounded(0.0, 1.0, shape=(2,)), random=True))
     env.set_seed(4)
     env.reset()
@@ -218,13 +218,13 @@ def handed_on(env, steps=7):
     ("others", "on_rows"),
     [([], True), ([StepCounter()], True), ([Halved([("rnn", "hidden")])], False)],
 )
-def test_steps_on_rows_hand_on_what_steps_on_tensordicts_do(others, on_rows):
+def test_steps_on_rows_keep_the_same_entries_as_tensordicts(others, on_rows):
     env = primed(*(other.clone() for other in others))
     assert (env.row_steps is not None) is on_rows
     assert torch.equal(handed_on(env), handed_on(primed(*(other.clone() for other in others), run_type_checks=True)))
 
 
-def test_a_step_hands_on_gradients():
+def test_gradients_pass_through_a_step():
     env = primed()
     td = env.rand_action(env.reset())
     hidden = torch.zeros(2, requires_grad=True)

@@ -26,7 +26,7 @@ def test_rewards_are_added_up_in_each_episode(base):
     assert "reward" not in data.keys()
 
 
-def test_sums_stand_beside_their_rewards():
+def test_sums_are_written_beside_their_rewards():
     env = TransformedEnv(NestedCountingEnv(3, root_done="any"), RewardSum())
 
     assert ("agents", "episode_reward") in env.observation_keys
@@ -80,7 +80,7 @@ def test_its_keys_can_be_read():
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_the_sum_goes_on_from_the_data(base):
+def test_the_sum_continues_from_the_data(base):
     env = TransformedEnv(base(5), RewardSum())
     td = env.reset().set("episode_reward", torch.tensor([10.0])).set("action", torch.tensor([False, True, False]))
 
@@ -117,7 +117,7 @@ def test_stored_rewards_are_added_up_over_the_dimension_of_time():
     assert RewardSum()(data)["episode_reward"][..., 0].tolist() == [[1, 1], [2, 2], [3, 3], [4, 4]]
 
 
-def test_masks_of_another_level_decide_where_asked_to():
+def test_reset_keys_name_masks_of_another_level():
     env = TransformedEnv(
         NestedCountingEnv(5, root_done="any", batch_size=(2,)),
         RewardSum([("agents", "reward")], ["total"], reset_keys=["_reset"]),

@@ -268,7 +268,7 @@ def test_methods_for_whole_groups_of_specs_may_change_them(base):
     assert env.reset()["mark"].item() == 1
 
 
-def test_a_leaf_is_transformed_as_it_is():
+def test_a_leaf_is_transformed_unchanged():
     class Twice(Transform):
         def __init__(self):
             super().__init__(["observation"])
@@ -366,7 +366,7 @@ def test_keys_that_are_assigned_later_take_effect():
     assert env.reset()["observation"].item() == 1
 
 
-def test_the_rest_of_the_interface_is_there():
+def test_torchrls_other_methods_exist():
     transform = StepCounter()
 
     assert transform.dump(path="somewhere") is None

@@ -41,7 +41,7 @@ def test_a_limit_truncates(base):
 
 
 @EACH
-def test_the_last_step_is_truncated_also_where_it_terminates(base):
+def test_a_terminated_last_step_is_truncated_too(base):
     data = TransformedEnv(base(3), StepCounter(max_steps=3)).rollout(5, break_when_any_done=False)
 
     assert first(data, ("next", "terminated")) == [False, False, True, False, False]
@@ -54,7 +54,7 @@ def test_without_a_limit_it_does_not_end_episodes():
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_the_limit_is_written_where_it_is_asked_to(base):
+def test_truncated_key_and_update_done_choose_the_entry(base):
     data = TransformedEnv(base(5), StepCounter(2, truncated_key="done", step_count_key="t")).rollout(5)
     assert data["next", "t"].squeeze(-1).tolist() == [1, 2]
     assert not data["next", "truncated"].any()
@@ -65,7 +65,7 @@ def test_the_limit_is_written_where_it_is_asked_to(base):
 
 
 @EACH
-def test_the_limit_may_have_an_entry_of_its_own(base):
+def test_the_limit_may_use_a_new_entry(base):
     env = TransformedEnv(base(9), StepCounter(2, truncated_key="late"))
 
     env.check_env_specs()
@@ -106,7 +106,7 @@ def test_the_count_is_an_observation_and_a_state():
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_the_count_goes_on_from_the_data(base):
+def test_the_count_continues_from_the_data(base):
     env = TransformedEnv(base(50), StepCounter(8))
     td = env.reset()
     td["step_count"] = torch.tensor([6])

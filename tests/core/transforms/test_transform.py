@@ -152,7 +152,7 @@ def test_a_step_sees_the_root_that_it_began_from():
     assert data["next", "gain"].unique().tolist() == [1]
 
 
-def test_each_transform_sees_the_root_of_its_own_place():
+def test_each_transform_sees_the_root_of_its_own_level():
     """In a step, a transform sees the action before the inverses of inner transforms."""
     seen = {}
 
@@ -224,7 +224,7 @@ def test_a_transform_with_call_may_read_any_number_of_keys(base):
     assert env.rollout(3)["next", "both"].tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
-def test_data_that_is_there_is_transformed_by_calling():
+def test_calling_a_transform_changes_given_data():
     data = TensorDict(a=torch.ones(4, 1), batch_size=[4])
 
     assert Doubled(["a"], ["b"])(data)["b"].tolist() == [[2]] * 4
@@ -250,7 +250,7 @@ def test_a_default_key_is_one_that_the_environment_has():
         TransformedEnv(unknown, Widened()).reset()
 
 
-def test_default_keys_are_those_of_groups_without_root_keys():
+def test_default_keys_are_the_groups_without_root_keys():
     """If the root lacks the usual entry, the default keys are those of groups."""
     env = TransformedEnv(ArrayCountingEnv(2, nested=True), Widened())
     transform = env.transform
@@ -341,7 +341,7 @@ def test_a_transform_belongs_to_one_environment():
     TransformedEnv(CountingEnv(), transform.clone())
 
 
-def test_it_is_free_again_when_its_environment_is_gone():
+def test_a_transform_is_free_after_its_environment_is_deleted():
     transform = StepCounter()
     TransformedEnv(CountingEnv(), transform)
 

@@ -132,7 +132,7 @@ def test_the_base_may_be_given_under_its_older_name():
             TransformedEnv(**wrong)
 
 
-def test_attributes_are_those_of_the_base():
+def test_attributes_come_from_the_base():
     env = TransformedEnv(CountingEnv(7), StepCounter())
 
     assert env.max_steps == 7
@@ -182,7 +182,7 @@ def test_the_base_is_not_replaced():
         TransformedEnv(CountingEnv(3)).base_env = CountingEnv(4)
 
 
-def test_seeds_are_those_of_the_base():
+def test_seeds_reach_the_base():
     base, env = IncrementingEnv(3), TransformedEnv(IncrementingEnv(3), StepCounter())
 
     assert env.set_seed(5) == base.set_seed(5)
@@ -242,7 +242,7 @@ def test_state_training_and_evaluation_are_about_the_transforms():
 
 
 @pytest.mark.parametrize("base", [base for name, base in BASES.items() if name != "serial"])
-def test_pickles_and_copies_go_on_alike(base):
+def test_pickles_and_copies_continue_equally(base):
     env = TransformedEnv(base(), everything(2) if "observation" in base().observation_keys else StepCounter(2))
     env.set_seed(0)
     env.rollout(2)
@@ -303,7 +303,7 @@ def test_a_step_changes_no_tensors_of_the_base_or_the_caller(base):
 
 
 @EACH
-def test_one_trip_and_two_give_the_same(base):
+def test_one_round_trip_equals_two(base):
     actions = list(base().full_action_spec.rand((10,))["action"])
     data = []
     for limit in (None, 10**6):
@@ -482,7 +482,7 @@ def test_groups_that_end_alone_begin_alone():
 
 
 @pytest.mark.parametrize("base", [DynamicSpecEnv, HeterogeneousCountingEnv, TextCountingEnv])
-def test_data_out_of_the_ordinary_passes(base):
+def test_unusual_data_passes(base):
     env = TransformedEnv(base(3), Compose(StepCounter(2), InitTracker()))
 
     env.check_env_specs()
@@ -522,7 +522,7 @@ def test_the_print_says_what_is_in_it():
     assert "Tenfold(in_keys=['observation']" in text
 
 
-def test_it_is_an_environment_for_a_function_that_adds_entries():
+def test_a_function_may_add_entries():
     one = CallableTransform(lambda td: td.set("one", torch.ones(1)), {"one": Unbounded((1,))})
     env = TransformedEnv(CountingEnv(3), one)
 

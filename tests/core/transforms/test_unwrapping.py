@@ -37,7 +37,7 @@ def test_transformed_environments_are_unwrapped_by_default():
     assert isinstance(nested(auto_unwrap=False).base_env, TransformedEnv)
 
 
-def test_a_context_says_otherwise_and_an_argument_comes_first():
+def test_an_argument_precedes_the_context():
     with set_auto_unwrap_transformed_env(False):
         assert isinstance(nested().base_env, TransformedEnv)
         assert isinstance(nested(auto_unwrap=True).base_env, CountingEnv)
@@ -58,7 +58,7 @@ def test_a_function_can_be_decorated():
     assert isinstance(nested().base_env, CountingEnv)
 
 
-def test_it_can_be_set_for_good_or_by_an_environment_variable(monkeypatch):
+def test_unwrapping_is_set_by_call_or_environment_variable(monkeypatch):
     set_auto_unwrap_transformed_env(False).set()
     assert isinstance(nested().base_env, TransformedEnv)
     set_auto_unwrap_transformed_env(True).set()
@@ -75,7 +75,7 @@ def test_workers_decide_as_the_process_that_starts_them():
         assert env.reset()["observation"].item() == 7
 
 
-def test_a_subclass_is_not_taken_apart():
+def test_a_subclass_is_not_unwrapped():
     class Mine(TransformedEnv):
         pass
 

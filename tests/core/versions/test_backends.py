@@ -154,7 +154,7 @@ def test_asynchronous_functions_cannot_be_decorated(family):
             set_gym_backend("acme_second")(function)
 
 
-def test_the_library_that_a_choice_means_is_asked_for(family):
+def test_backend_returns_the_chosen_library(family):
     import acme_first
 
     assert set_gym_backend("acme_first").backend is acme_first
@@ -208,7 +208,7 @@ def test_the_choice_travels_by_name(family):
     assert name() == "acme_second"
 
 
-def test_there_is_no_effective_backend_if_none_is_installed(choices):
+def test_without_a_library_no_backend_is_effective(choices):
     choices("acme_third")
 
     assert effective_backend() is None

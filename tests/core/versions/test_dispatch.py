@@ -166,7 +166,7 @@ def test_rows_are_registered_with_a_definition_under_any_name():
         fun.register("998")(lambda: "too much")
 
 
-def test_compilable_has_no_effect_and_says_so():
+def test_compilable_warns_and_has_no_effect():
     with pytest.warns(IgnoredArgumentWarning, match="compilable has no effect.*looked up at each call"):
 
         @implement_for("packaging", compilable=True)
@@ -289,7 +289,7 @@ def test_a_missing_library_is_named():
     )
 
 
-def test_it_is_named_if_no_library_of_several_is_installed(choices):
+def test_an_error_names_the_libraries_if_none_is_installed(choices):
     choices("acme_first", "acme_second")
 
     @implement_for("acme_first", "2")
@@ -363,7 +363,7 @@ def test_a_backend_without_a_row_is_an_error(library, choices):
         fun()
 
 
-def test_libraries_other_than_gym_cannot_be_told_apart():
+def test_only_gym_libraries_are_chosen_by_backend():
     @implement_for("acme_a")
     @implement_for("acme_b")
     def fun():

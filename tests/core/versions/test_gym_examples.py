@@ -31,7 +31,7 @@ def test_the_backend_chooses_the_library():
     assert not isinstance(env2.unwrapped, gymnasium.Env)
 
 
-def test_the_decorator_tells_one_function():
+def test_the_decorator_registers_one_function():
     @set_gym_backend("gym")
     def old():
         return make()
@@ -47,7 +47,7 @@ def test_modules_of_the_backend():
         assert gym_backend("wrappers") is gymnasium.wrappers
 
 
-def test_gymnasium_is_the_default_where_both_are_installed():
+def test_gymnasium_is_the_default_if_both_are_installed():
     assert gym_backend() is gymnasium
 
 

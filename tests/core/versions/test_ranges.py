@@ -55,7 +55,7 @@ def test_a_range_prints_as_a_requirement(bounds, text):
     assert str(VersionRange.parse(*bounds)) == text
 
 
-def test_a_bound_that_is_no_version_is_refused():
+def test_an_invalid_bound_is_refused():
     with pytest.raises(ValueError, match="'newest' is not a version"):
         VersionRange.parse("newest", None)
 

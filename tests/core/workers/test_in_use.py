@@ -48,7 +48,7 @@ def in_thread(call: Callable[[], Any], name: str = "the other") -> Any:
     return found[0]
 
 
-def test_another_thread_is_told_who_is_there() -> None:
+def test_another_thread_gets_the_name_of_the_user() -> None:
     machine = Machine()
     error = machine.work(lambda: in_thread(machine.rest))
 
@@ -79,7 +79,7 @@ def test_an_exception_frees_the_object(error: type[BaseException]) -> None:
     assert in_thread(machine.rest) == "rested"
 
 
-def test_who_ends_it_waits_and_comes_next() -> None:
+def test_alone_waits_for_the_user_and_goes_next() -> None:
     machine, inside, go = Machine(), threading.Event(), threading.Event()
     seen: list[str] = []
 
@@ -108,7 +108,7 @@ def test_who_ends_it_waits_and_comes_next() -> None:
     assert machine.rest() == "rested"
 
 
-def test_who_does_not_come_back_is_forced() -> None:
+def test_alone_forces_a_stuck_user_out() -> None:
     machine, stuck = Machine(), threading.Event()
 
     def end() -> bool:
@@ -127,7 +127,7 @@ def test_who_does_not_come_back_is_forced() -> None:
     assert enders == [True]
 
 
-def test_who_does_not_come_back_in_time_stays() -> None:
+def test_alone_gives_up_after_its_timeout() -> None:
     machine = Machine()
 
     def end() -> bool:
@@ -138,7 +138,7 @@ def test_who_does_not_come_back_in_time_stays() -> None:
     assert machine.rest() == "rested"
 
 
-def test_a_copy_is_used_by_nobody() -> None:
+def test_a_copy_is_free() -> None:
     in_use = Machine().in_use
     in_use.by["thread"] = threading.get_ident() + 1
 

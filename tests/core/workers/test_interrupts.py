@@ -23,7 +23,7 @@ def press() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_it_comes_when_the_block_has_ended() -> None:
+def test_ctrl_c_is_raised_at_the_end_of_the_block() -> None:
     done = []
 
     def work() -> None:
@@ -64,7 +64,7 @@ def test_an_error_in_the_block_restores_the_signal_handler(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_who_has_a_handler_of_their_own_is_told_at_the_end() -> None:
+def test_a_callers_handler_runs_at_the_end_of_the_block() -> None:
     told = []
     signal.signal(signal.SIGINT, lambda number, frame: told.append(number))
     with uninterrupted():
@@ -74,7 +74,7 @@ def test_who_has_a_handler_of_their_own_is_told_at_the_end() -> None:
     assert told == [signal.SIGINT]
 
 
-def test_where_it_is_ignored_it_stays_ignored() -> None:
+def test_an_ignored_interrupt_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with uninterrupted():
         press()

@@ -73,7 +73,7 @@ def test_a_system_without_processes_names_the_alternatives(make, monkeypatch: py
         assert env.rollout(3).shape == pool.rollout(3).shape == (2, 3)
 
 
-def test_steppe_is_imported_where_nothing_of_unix_is_there() -> None:
+def test_steppe_imports_without_modules_of_unix() -> None:
     hide = (
         "import os, select, signal, socket\n"
         "for module, names in {os: ('fork', 'memfd_create', 'eventfd', 'sched_yield', 'sched_getaffinity'),"

@@ -39,7 +39,7 @@ def test_an_environment_without_a_model_is_not_recorded(tmp_path, capsys):
     assert "has no MuJoCo model" in err
 
 
-def test_a_frame_shows_the_row_that_is_asked_for():
+def test_a_frame_shows_the_requested_row():
     env = make_env("brax:inverted_pendulum", batch_size=2, render_mode="rgb_array")
     env.set_seed(0)
     env.rollout(20, break_when_any_done=False)

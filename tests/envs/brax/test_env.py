@@ -74,7 +74,7 @@ def test_one_environment_has_the_data_of_a_batch_of_one() -> None:
 
 
 @pytest.mark.matrix
-def test_gradients_are_those_of_jax() -> None:
+def test_gradients_match_jax() -> None:
     steps = 3
     env = BraxEnv("inverted_pendulum", backend="spring", batch_size=2, requires_grad=True, episode_length=None)
     env.set_seed(0)
@@ -177,7 +177,7 @@ def test_a_collector_sums_rewards_and_counts_steps() -> None:
 
 
 @pytest.mark.matrix
-def test_an_environment_of_ones_own_is_wrapped() -> None:
+def test_a_custom_environment_is_wrapped() -> None:
     env = BraxWrapper(envs.get_environment("fast"), batch_size=2)
 
     data = env.rollout(3)

@@ -44,7 +44,7 @@ def test_names_are_listed():
     assert {"ant", "fast", "humanoid"} <= set(BraxEnv.available_envs)
 
 
-def test_attributes_are_those_of_brax():
+def test_attributes_come_from_brax():
     env = BraxEnv("fast", batch_size=2)
 
     assert env.action_size == 1

@@ -62,7 +62,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, meant):
         make_env(f"dm:{name}")
 
 
-def test_dtypes_and_bounds_are_those_of_the_library():
+def test_dtypes_and_bounds_match_the_library():
     env, raw = make_env("dm:cheetah-run"), suite.load("cheetah", "run")
 
     assert env.observation_spec["position"].dtype is torch.float64
@@ -190,7 +190,7 @@ def test_the_library_s_own_arguments_reach_it():
     assert len(env.rollout(100)) == 5
 
 
-def test_attributes_are_those_of_the_library():
+def test_attributes_come_from_the_library():
     env = DMControlEnv("cheetah", "run")
 
     assert env.physics.control().shape == (6,)
@@ -353,7 +353,7 @@ NONE = {
 @pytest.mark.parametrize("case", NONE)
 @pytest.mark.parametrize("frame_skip", [None, 2])
 @pytest.mark.parametrize("wrapper", [DMControlWrapper, OnTensorDicts])
-def test_a_value_that_is_none_is_an_error_and_not_nan(wrapper, frame_skip, case):
+def test_none_is_an_error_instead_of_nan(wrapper, frame_skip, case):
     later, text = NONE[case]
 
     with pytest.raises(SpecError, match=text) as caught:

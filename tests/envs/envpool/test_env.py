@@ -58,7 +58,7 @@ def test_some_episode_ends_in_the_comparison() -> None:
     assert sum(ended) >= 3
 
 
-def test_raw_rows_are_those_of_the_pool_and_mark_resets() -> None:
+def test_raw_rows_equal_the_pools_and_mark_resets() -> None:
     """With raw_rows, `valid` says which rows are transitions."""
     env = MultiThreadedEnv(3, "CartPole-v1", raw_rows=True)
     actions = given_actions(env)
@@ -128,7 +128,7 @@ def test_dict_observations_keep_their_names() -> None:
     env.close()
 
 
-def test_a_name_that_does_not_exist_comes_with_the_closest() -> None:
+def test_an_unknown_name_suggests_the_closest() -> None:
     with pytest.raises(EnvNotFound, match="Did you mean 'CartPole-v1'"):
         make_env("envpool:CartPol-v1")
 

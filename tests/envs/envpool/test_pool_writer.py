@@ -157,7 +157,7 @@ def test_the_data_of_a_pool_step_is_the_same_through_its_rows():
         td = one.maybe_reset(one.step_mdp(td))
 
 
-def test_actions_are_held_against_the_spec_on_rows():
+def test_actions_on_rows_are_validated():
     env = make(TransformedEnv, "all")
     _, td = env.step_and_maybe_reset(env.rand_action(env.reset()))
 

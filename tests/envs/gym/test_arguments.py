@@ -91,7 +91,7 @@ def test_a_single_worker_is_no_batch():
         GymWrapper(Player(), num_workers=2)
 
 
-def test_an_argument_that_is_misspelt_comes_with_the_right_one():
+def test_a_misspelt_argument_suggests_the_right_one():
     with pytest.raises(TypeError, match="has no argument 'from_pixel': did you mean 'from_pixels'"):
         GymWrapper(Player(), from_pixel=True)
 
@@ -223,7 +223,7 @@ def test_unconverted_actions_have_the_form_of_the_data():
     assert several.actions[-1]["a"].shape == (2,)
 
 
-def test_native_autoreset_has_no_effect_and_says_so():
+def test_native_autoreset_warns_and_has_no_effect():
     with pytest.warns(IgnoredArgumentWarning, match="native_autoreset has no effect.*as their version does it"):
         env = GymWrapper(Player(), native_autoreset=True)
 
@@ -233,7 +233,7 @@ def test_native_autoreset_has_no_effect_and_says_so():
         GymWrapper(Player(), native_autoreset=False, convert_actions_to_numpy=True)
 
 
-def test_the_library_of_an_environment_is_asked_for():
+def test_get_library_name_names_the_library_of_an_env():
     assert GymEnv.get_library_name(gymnasium.make("CartPole-v1")) == "gymnasium"
     assert GymWrapper.git_url.startswith("https://github.com/")
     with pytest.raises(LibraryMissing, match="neither to gymnasium nor to gym"):
@@ -282,14 +282,14 @@ class TestMaskedGrid:
 
         assert all(env.action_spec.rand()[5] for _ in range(20))
 
-    def test_rollouts_and_batches_decode_alike(self):
+    def test_rollouts_and_batches_decode_equally(self):
         for make in (lambda raw: GymWrapper(raw), lambda raw: SerialEnv(1, lambda: GymWrapper(raw))):
             raw = self.raw()
             data = make(raw).rollout(5)
             flat = data["action"].reshape(5, 6).int().argmax(-1)
             assert [list(np.unravel_index(int(i), (3, 2))) for i in flat] == [action.tolist() for action in raw.actions]
 
-    def test_a_mask_of_each_choice_is_an_observation_like_others(self):
+    def test_a_mask_of_each_choice_is_a_usual_observation(self):
         mask = spaces.MultiBinary(5)
         env = GymWrapper(Player(spaces.Dict(action_mask=mask), spaces.MultiDiscrete([3, 2])))
 
@@ -297,7 +297,7 @@ class TestMaskedGrid:
 
 
 class TestRebuilding:
-    def test_frames_are_added_to_an_environment_that_is_there(self):
+    def test_frames_are_added_to_an_existing_environment(self):
         env = GymEnv("CartPole-v1", max_episode_steps=9)
         env.rollout(2)
         env.rebuild_with_kwargs(from_pixels=True, pixels_only=False)
@@ -309,7 +309,7 @@ class TestRebuilding:
         assert_equal_data(found, fresh.rollout(20))
         assert env.from_pixels
 
-    def test_transforms_and_info_readers_stay(self):
+    def test_rebuilding_keeps_transforms_and_info_readers(self):
         env = TransformedEnv(GymEnv("HalfCheetah-v5").set_info_dict_reader(["x_velocity"]), StepCounter())
         env.rollout(2)
         env.rebuild_with_kwargs(exclude_current_positions_from_observation=False)
@@ -357,12 +357,12 @@ class TestFrameSkip:
         assert (one.frame_skip, one.wrapper_frame_skip) == (batch.frame_skip, batch.wrapper_frame_skip) == (3, 1)
         assert self.frames(batch, batch.unwrapped.envs[0].unwrapped) == 3
 
-    def test_without_one_it_repeats_as_its_library_has_it(self):
+    def test_the_default_frame_skip_is_the_librarys(self):
         env = GymEnv("ALE/Pong-v5")
 
         assert self.frames(env, env.unwrapped) == 4
 
-    def test_it_can_be_changed_later(self):
+    def test_frame_skip_can_be_changed_later(self):
         env = GymEnv("CartPole-v1", frame_skip=2)
         rewards = [env.rollout(1)["next", "reward"].item()]
         env.rebuild_with_kwargs(frame_skip=3)
@@ -384,7 +384,7 @@ class TestFrameSkip:
             GymEnv("ALE/Pong-v5", frame_skip=0)
 
 
-def test_one_hot_rows_are_int64_whatever_the_numbers_are():
+def test_one_hot_vectors_are_int64_for_every_dtype():
     for space in (spaces.Discrete(3, dtype=np.int32), spaces.MultiDiscrete([3, 2], dtype=np.int32)):
         raw = Player(action=space)
         env = GymWrapper(raw)
@@ -395,6 +395,6 @@ def test_one_hot_rows_are_int64_whatever_the_numbers_are():
 
 
 @pytest.mark.parametrize("second", [StepCounter(), 3, "rgb_array"])
-def test_a_wrapper_refuses_a_second_argument_that_is_no_bool(second):
+def test_a_wrapper_refuses_a_second_argument_other_than_bool(second):
     with pytest.raises(TypeError, match="categorical_action_encoding must be True or False, found"):
         GymWrapper(GymEnv("CartPole-v1")._env, second)

@@ -64,7 +64,7 @@ def test_an_environment_of_our_own_passes_the_checker():
     check_env(gymnasium.make("Counted-v0").unwrapped, skip_render_check=True)
 
 
-def test_it_renders_as_it_was_made():
+def test_as_gym_renders_in_the_mode_of_the_environment():
     register_gym("Seen-v0", "gym:CartPole-v1")
     env = gymnasium.wrappers.RenderCollection(gymnasium.make("Seen-v0", render_mode="rgb_array"))
     env.reset(seed=0)
@@ -99,7 +99,7 @@ def test_a_registered_environment_is_truncated_by_the_library():
     assert ended == [False, False, False, True]
 
 
-def test_it_serves_gymnasium_s_vector_environments():
+def test_gymnasiums_vector_environments_accept_as_gym():
     register_gym("Vectored-v0", "gym:CartPole-v1")
     vector = gymnasium.make_vec("Vectored-v0", 3, vectorization_mode="sync")
     observation, _ = vector.reset(seed=0)
@@ -126,7 +126,7 @@ def test_entries_go_to_the_info():
     assert info["angle"].item() == observation[2]
 
 
-def test_tensors_where_wanted():
+def test_as_gym_returns_tensors_on_request():
     observation, _ = as_gym(GymEnv("CartPole-v1"), to_numpy=False).reset(seed=0)
 
     assert isinstance(observation, torch.Tensor)
@@ -194,7 +194,7 @@ def test_a_registered_class_gives_tensors_or_arrays():
     with_arrays.close()
 
 
-def test_options_unknown_to_the_library_are_taken_with_a_warning():
+def test_options_unknown_to_the_library_warn():
     with pytest.warns(IgnoredArgumentWarning, match="autoreset has no effect: this version of gymnasium"):
         ArrayCountingEnv.register_gym("Choices-v0", autoreset=True)
 

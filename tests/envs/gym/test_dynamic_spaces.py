@@ -52,7 +52,7 @@ def test_a_sequence_of_sequences_is_refused():
         GymWrapper(Echo(spaces.Sequence(spaces.Sequence(BOX))))
 
 
-def test_text_is_kept_as_it_is():
+def test_text_is_kept_unchanged():
     raw = Echo(spaces.Dict({"say": spaces.Text(5), "x": BOX}))
     env = GymWrapper(raw)
 
@@ -61,7 +61,7 @@ def test_text_is_kept_as_it_is():
     check_env_specs(env)
 
 
-def test_a_sequence_of_text_is_kept_as_it_is():
+def test_a_sequence_of_text_is_kept_unchanged():
     raw = Echo(spaces.Sequence(spaces.Text(5)))
     data = GymWrapper(raw).rollout(3)
 

@@ -47,7 +47,7 @@ class Lives(gymnasium.Env):
 EXPECTED = [False, True, False, True, False, True]
 
 
-def test_it_is_found_by_name():
+def test_end_of_life_transform_is_found_by_name():
     assert steppe.transforms.EndOfLifeTransform.__module__ == "steppe_gym.end_of_life"
 
 

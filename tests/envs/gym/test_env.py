@@ -23,7 +23,7 @@ def wrappers_of(env):
 
 
 @pytest.mark.parametrize(("disable", "checked"), [(None, False), (True, False), (False, True)])
-def test_the_library_s_checker_runs_where_it_is_asked_for(disable, checked):
+def test_the_librarys_checker_runs_on_request(disable, checked):
     env = GymEnv("CartPole-v1", disable_env_checker=disable)
 
     assert ("PassiveEnvChecker" in wrappers_of(env._env)) is checked
@@ -106,13 +106,13 @@ def test_other_arguments_of_a_reset_are_refused(kwargs):
 
 
 @pytest.mark.parametrize("frame_skip", [0, -1, 1.5, True])
-def test_a_frame_skip_that_is_no_count_is_refused(frame_skip):
+def test_an_invalid_frame_skip_is_refused(frame_skip):
     with pytest.raises(SpecError, match="whole number >= 1"):
         GymEnv("CartPole-v1", frame_skip=frame_skip)
 
 
 @pytest.mark.parametrize("num_envs", [-1, 1.5, True])
-def test_a_number_of_environments_that_is_no_count_is_refused(num_envs):
+def test_an_invalid_num_envs_is_refused(num_envs):
     with pytest.raises(ValueError, match="num_envs must be an integer >= 0"):
         GymEnv("CartPole-v1", num_envs)
 
@@ -138,7 +138,7 @@ def test_closing_closes_the_library_s_environment():
         env.reset()
 
 
-def test_data_is_on_the_device_that_was_asked_for():
+def test_data_is_on_the_requested_device():
     data = GymEnv("CartPole-v1", device="cpu").rollout(2)
 
     assert data.device == torch.device("cpu")

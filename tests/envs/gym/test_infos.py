@@ -93,7 +93,7 @@ def test_a_reader_of_one_s_own_reads_each_row_of_a_batch():
     assert data["next", "double"].squeeze(-1).tolist() == [[2, 4, 6, 8], [2, 4, 2, 4]]
 
 
-def test_a_key_that_never_comes_is_refused():
+def test_a_key_that_no_info_has_is_refused():
     with pytest.raises(SpecError, match="nonsense"):
         GymWrapper(Informed()).set_info_dict_reader(["nonsense"])
 

@@ -227,7 +227,7 @@ def test_a_wrong_id_is_answered(raw):
         GymEnv("MountainCar-v77")
 
 
-def test_names_are_those_of_the_library(raw):
+def test_names_match_the_library(raw):
     assert set(raw.ids()) <= set(GymEnv.available_envs)
 
 

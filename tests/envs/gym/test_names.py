@@ -16,7 +16,7 @@ from tests.forked import python  # noqa: E402
 from tests.limits import CHILD  # noqa: E402
 
 
-def test_names_are_those_of_the_registry_and_of_what_extends_it():
+def test_names_come_from_the_registry_and_its_extensions():
     names = GymEnv.available_envs
 
     assert {"CartPole-v1", "Pendulum-v1", "phys2d/CartPole-v1"} <= set(names)

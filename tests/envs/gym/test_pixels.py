@@ -75,7 +75,7 @@ def test_render_gives_the_library_s_frame():
     assert env.render().shape == (400, 600, 3)
 
 
-def test_mujoco_renders_where_there_is_no_display():
+def test_mujoco_renders_without_a_display():
     pytest.importorskip("mujoco")
     hidden = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
     code = (

@@ -102,7 +102,7 @@ def test_a_subclass_that_overrides_step_into_is_asked(make: Any) -> None:
         (np.array([0.5]), 0.5),
     ],
 )
-def test_whatever_numpy_takes_for_a_number_is_a_reward(number: Any, expected: float) -> None:
+def test_a_reward_is_any_number_of_numpy(number: Any, expected: float) -> None:
     library = Library()
     library.returned = (np.ones(2, np.float32), number, False, False, {})
     assert GymWrapper(library).rollout(2)["next", "reward"].unique().item() == pytest.approx(expected)

@@ -96,7 +96,7 @@ def test_an_observation_that_changes_its_shape_is_an_error(wrapper, space, later
             env.rollout(5)
 
 
-def test_a_batch_names_the_environment_too():
+def test_an_error_in_a_batch_names_the_environment():
     env = SerialEnv(2, [lambda: GymWrapper(Later(BOX, None)), lambda: GymWrapper(Later(BOX, np.zeros(1)))])
 
     with pytest.raises(SpecError, match=r"'observation' must have shape \(3,\).*returned \(1,\)") as caught:
@@ -106,7 +106,7 @@ def test_a_batch_names_the_environment_too():
 
 
 @pytest.mark.parametrize("reward", [np.zeros(3), [1.0, 2.0], "much"])
-def test_a_reward_that_is_no_single_number_later_is_an_error(reward):
+def test_a_later_reward_of_several_numbers_is_an_error(reward):
     with pytest.raises(SpecError, match="'reward' must"):
         GymWrapper(Later(BOX, None, reward=reward)).rollout(5)
 
@@ -125,7 +125,7 @@ def test_an_info_that_changes_its_shape_is_an_error():
         env.rollout(5)
 
 
-def test_a_conversion_of_ones_own_is_held_against_its_spec_too():
+def test_values_of_a_custom_conversion_are_validated():
     class Angle(spaces.Box):
         """A space whose values are encoded as two numbers."""
 
@@ -221,7 +221,7 @@ class Both(GymWrapper):
 @pytest.mark.parametrize("case", NONE)
 @pytest.mark.parametrize("frame_skip", [None, 3])
 @pytest.mark.parametrize("wrapper", [GymWrapper, Both, Slow])
-def test_a_value_that_is_none_is_an_error_and_not_nan(wrapper, frame_skip, case):
+def test_none_is_an_error_instead_of_nan(wrapper, frame_skip, case):
     (name,) = NONE[case]
     env = wrapper(Breaks(**NONE[case]), frame_skip=frame_skip)
 
@@ -247,14 +247,14 @@ def test_steps_and_batches_do_not_take_none_either(case):
         list(SyncDataCollector(GymWrapper(Breaks(**NONE[case])), None, frames_per_batch=8, total_frames=16))
 
 
-def test_a_limit_of_time_tells_the_step():
+def test_an_error_names_the_step_within_a_time_limit():
     env = GymWrapper(gymnasium.wrappers.TimeLimit(Breaks(reward=None), 20))
 
     with pytest.raises(SpecError, match=r"TimeLimit\).step, step 4 of the episode: 'reward' .* found None"):
         env.rollout(9)
 
 
-def test_flags_may_be_those_of_numpy_and_numbers():
+def test_flags_may_be_numpy_bools_or_numbers():
     for flag in (np.True_, 1, np.ones(1, bool)):
         data = GymWrapper(Breaks(terminated=flag)).rollout(9)
         assert data["next", "terminated"].flatten().tolist() == [False, False, False, True]

@@ -299,7 +299,7 @@ def test_actions_are_not_kept_views():
     np.testing.assert_array_equal(np.stack(raw.actions), data["action"].numpy())
 
 
-def test_state_is_called_observation_where_there_is_none():
+def test_state_is_renamed_to_observation():
     box = spaces.Box(0, 1, (2,))
 
     assert GymWrapper(Echo(spaces.Dict({"state": box}))).observation_keys == ["observation"]
@@ -313,7 +313,7 @@ def test_an_entry_with_the_name_of_something_else_is_refused(name):
         GymWrapper(Echo(spaces.Dict({name: spaces.Box(0, 1), "x": spaces.Box(0, 1)})))
 
 
-def test_a_wrong_shape_is_said_at_the_first_step():
+def test_a_wrong_shape_is_an_error_at_the_first_step():
     class Liar(Echo):
         def step(self, action):
             return np.zeros(3, np.float32), 0.0, False, False, {}
@@ -352,7 +352,7 @@ def test_values_may_be_tensors(path):
     assert data["next", "terminated"].tolist() == [[True]]
 
 
-def test_a_reward_that_is_missing_is_said_at_the_first_step():
+def test_a_missing_reward_is_an_error_at_the_first_step():
     class Liar(Echo):
         def step(self, action):
             return self._show(), None, False, False, {}
@@ -361,7 +361,7 @@ def test_a_reward_that_is_missing_is_said_at_the_first_step():
         GymWrapper(Liar(spaces.Box(0, 1, (2,)))).rollout(2)
 
 
-def test_a_wrong_reward_is_said_at_the_first_step():
+def test_a_wrong_reward_is_an_error_at_the_first_step():
     class Liar(Echo):
         def step(self, action):
             return self._show(), np.zeros(2), False, False, {}

@@ -29,11 +29,11 @@ from steppe_gym import space_to_spec, spec_to_space  # noqa: E402
     ids=str,
 )
 @pytest.mark.parametrize("categorical", [False, True])
-def test_the_way_back(space, categorical):
+def test_specs_convert_back_to_their_spaces(space, categorical):
     assert spec_to_space(space_to_spec(space, categorical_action_encoding=categorical)) == space
 
 
-def test_text_comes_back_as_text():
+def test_text_converts_back_to_text():
     assert spec_to_space(NonTensor(shape=(), example_data="")).contains("any words, with stops.")
 
 

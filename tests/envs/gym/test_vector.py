@@ -129,7 +129,7 @@ def test_a_batch_is_the_library_s_with_its_seeds(mode):
     np.testing.assert_array_equal(reward.astype(np.float32), following["reward"].flatten().numpy())
 
 
-def test_without_masks_valid_tells_which_rows_are_transitions():
+def test_valid_marks_transitions_without_masks():
     """A vector environment without reset masks marks the steps in which it resets."""
     env = GymEnv("CartPole-v1", 4, vectorization_mode="vector_entry_point")
     assert "valid" in env.observation_keys

@@ -30,7 +30,7 @@ def test_a_video_is_recorded(tmp_path, capsys, count):
     assert capsys.readouterr().out.startswith("4 frames")
 
 
-def test_frames_are_those_of_the_episode():
+def test_frames_show_the_episode():
     # Snake's own render() drops what its viewer returns.
     env = make_env("jumanji:Snake-v1", render_mode="rgb_array")
     env.set_seed(0)

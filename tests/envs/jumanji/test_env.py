@@ -101,7 +101,7 @@ def test_random_actions_of_a_batch_keep_to_the_masks(kind: Any) -> None:
 
 
 @pytest.mark.matrix
-def test_specs_are_those_of_jumanji() -> None:
+def test_specs_match_jumanji() -> None:
     snake, cleaner = JumanjiEnv("Snake-v1"), JumanjiEnv("Cleaner-v0")
 
     assert isinstance(snake.action_spec, Categorical)
@@ -113,7 +113,7 @@ def test_specs_are_those_of_jumanji() -> None:
 
 
 @pytest.mark.matrix
-def test_agents_may_have_rewards_of_their_own() -> None:
+def test_each_agent_may_have_a_reward() -> None:
     env = JumanjiEnv("Connector-v3" if "Connector-v3" in JumanjiEnv.available_envs else "Connector-v2", batch_size=2)
 
     data = env.rollout(2)
@@ -145,7 +145,7 @@ def test_parallel_environments_have_the_data_of_serial_ones() -> None:
         torch.testing.assert_close(found[0][key], found[1][key])
 
 
-def test_it_is_drawn_from_the_state_in_the_data() -> None:
+def test_rendering_uses_the_state_in_the_data() -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
     env = JumanjiEnv("Snake-v1", **SMALL)

@@ -43,7 +43,7 @@ def test_the_occupation_of_complete_rows_is_the_label(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "columns"), [("mushroom_num", 2), ("mushroom_onehot", 7)])
-def test_a_gap_is_a_category_of_its_own(name, columns):
+def test_a_missing_value_is_a_separate_category(name, columns):
     env = OpenMLEnv(name)
 
     assert env.features.shape == (30, columns)

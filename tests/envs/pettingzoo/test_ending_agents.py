@@ -20,7 +20,7 @@ def column(data, key):
     return data["next", "walker", key].squeeze(-1).tolist()
 
 
-def test_who_has_ended_is_masked_and_keeps_its_flags():
+def test_ended_agents_are_masked_and_keep_their_flags():
     env = PettingZooWrapper(Leaving(), use_mask=True, done_on_any=False)
 
     data = env.rollout(10)
@@ -39,7 +39,7 @@ def test_who_has_ended_is_masked_and_keeps_its_flags():
     assert not data["next", "done"][:-1].any()
 
 
-def test_the_first_end_is_that_of_the_episode_by_default():
+def test_the_first_agent_to_end_ends_the_episode_by_default():
     data = PettingZooWrapper(Leaving()).rollout(10)
 
     assert data.batch_size == (2,)

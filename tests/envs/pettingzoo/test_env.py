@@ -123,7 +123,7 @@ def test_one_seed_gives_the_same_random_actions_in_every_class():
         assert torch.equal(together[group, "action"], alone[group, "action"])
 
 
-def test_masks_of_the_data_count():
+def test_random_actions_use_the_masks_in_the_data():
     env = PettingZooEnv("classic/connect_four_v3")
     td = env.reset()
     td["player_0", "action_mask"] = torch.tensor([[False] * 6 + [True]])
@@ -168,7 +168,7 @@ class Tables(LibraryParallelEnv):
 
 
 @pytest.mark.parametrize("batch", [None, SerialEnv])
-def test_agents_of_a_group_have_masks_of_their_own_sizes_or_none(batch):
+def test_masks_of_agents_in_a_group_may_differ_in_size(batch):
     env = PettingZooWrapper(Tables()) if batch is None else batch(2, lambda: PettingZooWrapper(Tables()))
 
     assert env.action_masks == {("player", "action"): ("player", "action_mask")}
@@ -230,7 +230,7 @@ def test_the_state_is_an_entry():
         make_env("pettingzoo:classic/tictactoe_v3", return_state=True)
 
 
-def test_a_seed_is_that_of_the_next_reset():
+def test_a_seed_applies_to_the_next_reset():
     env = PettingZooEnv("mpe2/simple_spread_v3", seed=4)
     first = env.reset()
     env.set_seed(4)
@@ -372,7 +372,7 @@ class PaysNone(Leaving):
         (3, "False", "'truncated' must be True or False"),
     ],
 )
-def test_a_value_that_is_none_names_the_agent(column, value, text):
+def test_an_error_for_none_names_the_agent(column, value, text):
     env = PettingZooWrapper(PaysNone(column, value), use_mask=True)
 
     with pytest.raises(SpecError, match=rf"step, agent 'walker_1': .*{text}"):

@@ -123,7 +123,7 @@ def test_the_last_image_of_an_episode_is_zero():
     assert data["observation"][:, 1:][ended[:, :-1]].flatten(1).any(-1).all()
 
 
-def test_levels_are_those_that_were_asked_for():
+def test_levels_are_the_requested_ones():
     env = ProcgenEnv("coinrun", num_envs=8, num_levels=3, start_level=50, seed=0)
 
     data = env.rollout(300, break_when_any_done=False)

@@ -116,7 +116,7 @@ def test_steps_and_rollouts_through_rows_give_the_same_data(env: VmasEnv) -> Non
         assert (frame["next"] == rollout[:, t]["next"]).all()
 
 
-def test_max_steps_truncates_and_ended_environments_begin_anew(env: VmasEnv) -> None:
+def test_max_steps_truncates_and_ended_environments_restart(env: VmasEnv) -> None:
     data = env.rollout(2 * LIMIT, break_when_any_done=False)
 
     assert data["next", "truncated"][0, :, 0].nonzero().flatten().tolist() == [LIMIT - 1, 2 * LIMIT - 1]
@@ -195,7 +195,7 @@ def test_discrete_actions_are_numbers_or_one_hot_rows() -> None:
     assert rows.full_action_spec["agents", "action"].shape == (2, 3, 9)
 
 
-def test_an_action_out_of_its_bounds_says_how_to_clip_it(env: VmasEnv) -> None:
+def test_an_error_for_an_action_out_of_bounds_shows_clipping(env: VmasEnv) -> None:
     td = env.rand_action(env.reset())
     td["agent", "action"] = torch.full((N, 1, 2), 7.0)
 
@@ -235,13 +235,13 @@ def test_a_step_of_some_environments_is_refused(env: VmasEnv) -> None:
         env.step(td)
 
 
-def test_attributes_are_those_of_vmas(env: VmasEnv) -> None:
+def test_attributes_come_from_vmas(env: VmasEnv) -> None:
     assert env.scenario is env._env.scenario
     assert [agent.name for agent in env.agents] == env.agent_names
     assert (env.libname, env.git_url.rpartition("/")[2]) == ("vmas", "VectorizedMultiAgentSimulator")
 
 
-def test_the_batch_is_said_by_num_envs_alone() -> None:
+def test_num_envs_alone_sets_the_batch_size() -> None:
     assert VmasEnv("balance", num_envs=2, batch_size=(2,)).batch_size == (2,)
     with pytest.raises(SpecError, match="num_envs=2: leave batch_size out"):
         VmasEnv("balance", num_envs=2, batch_size=3)
@@ -251,7 +251,7 @@ def test_the_scenarios_are_listed_without_an_environment() -> None:
     assert {"balance", "simple_tag", "waterfall"} <= set(VmasEnv.available_envs)
 
 
-def test_an_unknown_scenario_comes_with_the_closest() -> None:
+def test_an_unknown_scenario_suggests_the_closest() -> None:
     with pytest.raises(EnvNotFound, match="Did you mean 'balance'"):
         make_env("vmas:balnce")
 

@@ -186,7 +186,7 @@ def test_actions_may_stay_tensors(convert, kind):
     assert isinstance(env.action, kind)
 
 
-def test_it_goes_into_batches_and_below_transforms():
+def test_a_gym_like_env_works_in_batches_and_transforms():
     with SerialEnv(2, lambda: TransformedEnv(CounterEnv("3"), StepCounter())) as env:
         assert env.rollout(9)["next", "step_count"].flatten().tolist() == [1, 2, 3] * 2
 
@@ -224,7 +224,7 @@ class Doubled(BaseInfoDictReader):
 
 
 @BOTH
-def test_infos_may_have_readers_of_their_own(kind):
+def test_infos_may_have_custom_readers(kind):
     env = kind("3").set_info_dict_reader(Doubled())
 
     assert env.rollout(3)["next", "doubled"].tolist() == [2, 4, 6]
@@ -267,7 +267,7 @@ def test_a_reader_forgets_what_it_has_learned():
     assert list(reader.info_spec.keys()) == ["other"]
 
 
-def test_encoding_is_as_fast_as_it_gets():
+def test_fast_encoding_has_no_effect():
     with pytest.warns(IgnoredArgumentWarning, match=r"the method fast_encoding\(\) has no effect"):
         CounterEnv("3").fast_encoding()
 

@@ -88,7 +88,7 @@ def test_a_batch_and_a_function_of_the_data_give_the_same_data() -> None:
         torch.testing.assert_close(data[key], other[key])
 
 
-def test_the_state_in_the_data_is_that_of_the_library() -> None:
+def test_the_state_in_the_data_equals_the_librarys() -> None:
     env = Drift()
     env.set_seed(7)
     key = jax.random.split(jax.random.split(jax.random.PRNGKey(7))[1], 1)[0]
@@ -100,7 +100,7 @@ def test_the_state_in_the_data_is_that_of_the_library() -> None:
     np.testing.assert_allclose(env.native_state(td)["x"], state["x"], rtol=1e-6)
 
 
-def test_rows_that_ended_begin_anew_whatever_others_do() -> None:
+def test_ended_rows_restart_independently() -> None:
     """Row 2 gets the same key, whether it is reset by itself or with all others."""
     env = Drift(batch_size=40)
     found = []
@@ -136,7 +136,7 @@ def test_writing_into_data_changes_no_other_data(kwargs: Any) -> None:
     assert later.flatten().tolist() == [0, 1, 2] * env.numel()
 
 
-def test_gradients_are_those_of_jax() -> None:
+def test_gradients_match_jax() -> None:
     env = Drift(batch_size=3, requires_grad=True)
     env.set_seed(0)
     root = env.reset()
@@ -181,7 +181,7 @@ def test_gradients_need_the_state_in_the_data() -> None:
         Drift(requires_grad=True, state_in_data=False)
 
 
-def test_it_runs_without_compilation() -> None:
+def test_a_jax_env_runs_without_compilation() -> None:
     env, compiled = Drift(batch_size=2, jit=False), Drift(batch_size=2)
     compiled.set_seed(0)
     data = compiled.rollout(3)
@@ -204,7 +204,7 @@ def test_a_collector_takes_rows_of_a_batch() -> None:
     assert [tuple(batch.shape) for batch in batches] == [(4, LIMIT + 2)] * 2
 
 
-def test_a_forked_copy_of_a_process_with_jax_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_of_a_process_with_jax_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_check, "_LOADED_IN", os.getpid() + 1)
 
     with pytest.raises(NotSupported, match="mp_start_method='spawn'"):

@@ -72,7 +72,7 @@ def test_each_row_of_a_stack_of_bounds_has_its_own(transform, action):
 
 
 @EACH_BASE
-def test_rewards_are_those_of_the_scaled_actions(base):
+def test_rewards_follow_the_scaled_actions(base):
     env = TransformedEnv(base(9, action="continuous"), ActionScaling(loc=0.25, scale=0.5))
     batch = SerialEnv(2, lambda: TransformedEnv(base(9, action="continuous"), ActionScaling(loc=0.25, scale=0.5)))
 
@@ -93,7 +93,7 @@ def test_actions_of_a_data_set_are_scaled_and_back():
     assert alone(data.clone())["action"].tolist() == [[1, 0.5]]
 
 
-def test_an_unbounded_action_stays_so_with_a_scale_of_ones_own():
+def test_a_given_scale_keeps_an_action_unbounded():
     env = TransformedEnv(takes(Unbounded((2,))), ActionScaling(loc=0.0, scale=2.0))
 
     assert isinstance(env.action_spec, Unbounded)
@@ -128,7 +128,7 @@ def test_a_number_is_a_value_of_its_interval(sampling, expected):
     assert found.tolist() == expected
 
 
-def test_each_number_of_an_action_has_intervals_of_its_own():
+def test_each_number_of_an_action_has_its_own_intervals():
     leaf = Bounded(torch.tensor([0.0, -1.0]), torch.tensor([3.0, 1.0]))
     make = partial(ActionDiscretizer, torch.tensor([3, 4]))
 
@@ -157,7 +157,7 @@ def test_a_random_value_is_in_its_interval_and_follows_the_seed():
     assert found.unique().numel() > 90
 
 
-def test_the_action_may_have_a_key_of_its_own():
+def test_the_action_may_have_another_key():
     env = TransformedEnv(CountingEnv(9, action="continuous"), ActionDiscretizer(2, out_action_key="number"))
     check_env_specs(env)
     td = env.reset().set("number", torch.tensor([1, 1]))
@@ -183,7 +183,7 @@ def test_actions_that_the_base_lacks_are_replaced(base):
     assert set(rewards[3:]) == {0, 1, 2}
 
 
-def test_stored_actions_are_made_as_wide_as_those_of_the_policy():
+def test_stored_actions_are_padded_to_the_policys_width():
     data = TensorDict(action=torch.tensor([[False, True]]), batch_size=[1])
 
     assert DiscreteActionProjection(2, 4)(data.clone())["action"].tolist() == [[False, True, False, False]]
@@ -295,7 +295,7 @@ def test_without_a_mask_any_action_is_drawn_if_that_is_tolerated():
     assert env.rollout(30)["action"].any(0).all()
 
 
-def test_a_mask_or_action_that_is_not_there_is_named():
+def test_a_missing_mask_or_action_is_named():
     with pytest.raises(SpecError, match=r"no mask 'action_mask'. Found \['observation'\]"):
         TransformedEnv(CountingEnv(3), ActionMask()).reset()
     with pytest.raises(SpecError, match="no action 'move'"):
@@ -341,7 +341,7 @@ def test_only_the_last_reward_may_be_kept():
     assert env.step(td)["next", "reward"].tolist() == [1]
 
 
-def test_actions_may_have_a_key_of_their_own():
+def test_actions_may_have_another_key():
     env = TransformedEnv(CountingEnv(9, action="continuous"), MultiAction.from_vla())
     check_env_specs(env)
     td = env.reset().set(("vla_action", "chunk"), torch.ones(2, 2))
@@ -360,7 +360,7 @@ def all_ones(td):
 
 @EACH_BASE
 @pytest.mark.parametrize("where", ["inside", "around"])
-def test_another_policy_acts_where_a_condition_holds(base, where):
+def test_another_policy_acts_while_a_condition_holds(base, where):
     rows = [partial(base, n, action="continuous") for n in (4, 5)]
     make = lambda: ConditionalPolicySwitch(all_ones, lambda td: td["observation"][..., 0] % 3 == 1)  # noqa: E731
     if where == "inside":

@@ -110,7 +110,7 @@ def test_a_nested_transformed_env_gets_the_same_actions(outer):
         nested.step(nested.reset().set("action", wrong))
 
 
-def test_replaced_actions_are_drawn_alike_in_a_batch_and_alone():
+def test_replaced_actions_are_equal_in_a_batch_and_alone():
     def make():
         return TransformedEnv(ShowsAction(OneHot(3), ()), DiscreteActionProjection(3, 6))
 
@@ -309,7 +309,7 @@ def test_the_spec_shows_the_mask_of_each_step(dtype):
 
 
 @pytest.mark.parametrize("change", [lambda spec: spec.update_mask(None), lambda spec: spec.mask.fill_(True)])
-def test_a_changed_mask_becomes_that_of_the_data_after_a_step(change):
+def test_a_changed_mask_is_replaced_after_a_step(change):
     """The next step restores a mask in the spec that other code has changed."""
     env = TransformedEnv(Allows(), ActionMask())
     td = env.reset()
@@ -320,7 +320,7 @@ def test_a_changed_mask_becomes_that_of_the_data_after_a_step(change):
     assert env.action_spec.mask.tolist() == [False, True, False]
 
 
-def test_specs_that_are_made_anew_show_the_mask_too():
+def test_rebuilt_specs_have_the_mask():
     env = TransformedEnv(Allows(), ActionMask())
     td = env.step(env.rand_action(env.reset()))
     env.empty_cache()
@@ -338,7 +338,7 @@ def switching(policy, **kwargs):
     return TransformedEnv(ArrayCountingEnv(9, action="continuous"), chain, **kwargs)
 
 
-def test_another_policy_acts_alike_whichever_way_steps_take():
+def test_another_policy_acts_equally_on_every_path():
     def make(**kwargs):
         return switching(lambda td: td.set("action", torch.full((2,), 0.25)), **kwargs)
 

@@ -63,7 +63,7 @@ def test_the_arguments_of_torchrl_are_taken(name):
 
 
 @pytest.mark.parametrize("name", ["VecNorm", "VecNormV2"])
-def test_its_methods_and_attributes_are_there(name):
+def test_vec_norm_has_torchrls_methods_and_attributes(name):
     cls = getattr(steppe_norm, name)
 
     assert [each for each in (*METHODS, "loc", "scale", "standard_normal") if not hasattr(cls, each)] == []

@@ -35,7 +35,7 @@ def test_the_inverse_is_what_the_environment_is_given():
     assert TransformedEnv(DataEnv(BOX), standard).action_spec == Bounded(-1, 0, (2,))
 
 
-def test_bounds_are_those_of_the_result_for_negative_scales():
+def test_bounds_are_swapped_by_negative_scales():
     norm = ObservationNorm(torch.tensor(1.0), torch.tensor([2.0, -1.0]))
 
     spec = TransformedEnv(DataEnv(BOX), norm).observation_spec["observation"]
@@ -100,7 +100,7 @@ def test_dimensions_are_reduced_and_kept_as_asked():
     assert env.observation_spec["pixels"].shape == (2, 3, 4, 5)
 
 
-def test_one_after_the_other_is_initialized():
+def test_normalizations_are_initialized_one_by_one():
     norms = Compose(ObservationNorm(in_keys=["observation"]), ObservationNorm(in_keys=["observation"]))
     env = TransformedEnv(make_env("gym:Pendulum-v1"), norms)
 
@@ -156,7 +156,7 @@ def test_statistics_are_loaded_into_a_transform_and_its_clones():
     assert twin.loc.tolist() == [1, 2]
 
 
-def test_a_number_that_is_no_scale_is_refused():
+def test_an_invalid_scale_is_refused():
     with pytest.raises(SpecError, match="pass both loc and scale, or neither"):
         ObservationNorm(loc=1.0)
     with pytest.raises(SpecError, match=r"scale must not be negative, found -1.0"):

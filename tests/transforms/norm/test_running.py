@@ -64,7 +64,7 @@ def test_both_ways_count_the_same():
         torch.testing.assert_close(value, found[1][name])
 
 
-def test_numbers_are_those_of_all_that_was_seen():
+def test_statistics_cover_all_seen_data():
     env = TransformedEnv(ArrayDataEnv(SPEC), VecNorm(**KEYS, decay=1.0))
 
     data = env.rollout(19, break_when_any_done=False)
@@ -111,7 +111,7 @@ def test_groups_of_agents_are_found():
     assert "agents-<.>-reward_sum" in env.transform.get_extra_state()
 
 
-def test_agents_share_numbers_where_the_shape_says_so():
+def test_agents_share_statistics_of_the_given_shape():
     norm = VecNorm(["agents"], decay=1.0, shapes=[(4,)])
     env = TransformedEnv(DataEnv({"agents": Unbounded((5, 4))}), norm)
 
@@ -191,7 +191,7 @@ def test_frozen_numbers_stay_and_a_copy_has_its_own():
     assert norm.get_extra_state()["observation_count"] != before["observation_count"]
 
 
-def test_a_frozen_one_that_has_seen_nothing_says_so():
+def test_a_frozen_norm_without_statistics_is_an_error():
     with pytest.raises(StateError, match=r"is frozen and has no statistics yet.*unfreeze\(\)"):
         VecNorm(["observation"]).freeze()(TensorDict({"observation": torch.ones(3)}))
     with pytest.raises(StateError, match="no statistics of 'observation' yet"):
@@ -231,7 +231,7 @@ def test_a_loaded_state_dict_is_written_to_shared_memory():
 
 
 @pytest.mark.parametrize("memmap", [False, True])
-def test_statistics_in_memory_of_ones_own_are_shared(memmap):
+def test_statistics_in_given_memory_are_shared(memmap):
     shared = VecNorm.build_td_for_shared_vecnorm(DataEnv(SPEC), memmap=memmap)
     one, two = (TransformedEnv(ArrayDataEnv(SPEC), VecNorm(shared_td=shared, decay=1.0)) for _ in range(2))
 
@@ -247,7 +247,7 @@ def test_statistics_in_memory_of_ones_own_are_shared(memmap):
         )
 
 
-def test_a_lock_of_ones_own_is_held_and_does_not_travel():
+def test_a_given_lock_is_held_and_not_pickled():
     lock = multiprocessing.Lock()
     norm = VecNorm(["observation"], lock=lock)
 
@@ -271,12 +271,12 @@ def test_a_lock_of_ones_own_is_held_and_does_not_travel():
         ({"new_api": True}, "Use VecNormV2"),
     ],
 )
-def test_arguments_that_mean_nothing_are_named(arguments, match):
+def test_invalid_arguments_are_named(arguments, match):
     with pytest.raises(SpecError, match=match):
         VecNorm(**arguments)
 
 
-def test_an_entry_that_is_not_there_is_named():
+def test_a_missing_entry_is_named():
     with pytest.raises(
         SpecError, match=r"the environment has no 'pixels' to normalize. It has \['observation', 'reward'\]"
     ):
@@ -284,7 +284,7 @@ def test_an_entry_that_is_not_there_is_named():
 
 
 @pytest.mark.parametrize("decay", [0.9, 1.0])
-def test_the_second_edition_weighs_by_moving_averages(decay):
+def test_vec_norm_v2_uses_moving_averages(decay):
     env = TransformedEnv(ArrayDataEnv(SPEC), VecNormV2(["observation"], ["normed"], decay=decay))
     env.reset()
     start = {name: value.clone() for name, value in env.transform.get_extra_state().items()}
@@ -302,7 +302,7 @@ def test_the_second_edition_weighs_by_moving_averages(decay):
         torch.testing.assert_close(out.double(), (value - loc / whole) / deviation, atol=1e-4, rtol=1e-4)
 
 
-def test_the_second_edition_around_a_batch_averages_its_rows():
+def test_vec_norm_v2_averages_the_rows_of_a_batch():
     def make():
         return SerialEnv(3, lambda: DataEnv(SPEC))
 
@@ -316,7 +316,7 @@ def test_the_second_edition_around_a_batch_averages_its_rows():
         VecNormV2(["observation"], stateful=False)
 
 
-def test_the_second_edition_takes_shared_data():
+def test_vec_norm_v2_uses_shared_data():
     shared = TensorDict({name: {"observation": torch.zeros(3)} for name in ("loc", "var")})
     shared["count", "observation"] = torch.zeros(())
     shared.share_memory_()

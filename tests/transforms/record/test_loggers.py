@@ -140,7 +140,7 @@ with WandbLogger("run", offline=True, log_dir="here", project="p", log_env_packa
     assert (len(video.frames), video.fps) == (6, 15)
 
 
-def test_one_file_of_all_videos_has_its_name_at_the_end(tmp_path):
+def test_a_video_file_gets_its_name_when_it_is_complete(tmp_path):
     with VideoFileLogger(tmp_path / "all.mp4", 10) as logger:
         logger.log_video("a", VIDEO, step=0)
         logger.log_video("b", VIDEO[0])

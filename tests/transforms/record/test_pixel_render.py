@@ -71,7 +71,7 @@ def test_a_method_may_be_given_the_data():
     assert torch.equal(data["next", "pixels"][:, 0, 0], data["next", "observation"])
 
 
-def test_one_image_of_a_batch_is_kept_as_it_is_and_recorded():
+def test_one_image_of_a_whole_batch_is_recorded_unchanged():
     env = make_env("vmas:balance", num_envs=4)
     env = TransformedEnv(env, PixelRenderTransform())
     env.append_transform(VideoRecorder(None, None, skip=1))

@@ -34,7 +34,7 @@ def test_the_name_says_the_format(record):
     assert record(out="out.avi").endswith("out.avi': the name of a video ends in .mp4 or .gif")
 
 
-def test_a_file_that_is_there_is_kept(record, tmp_path):
+def test_an_existing_file_is_kept(record, tmp_path):
     (tmp_path / "out.mp4").write_text("mine")
     assert record().endswith("out.mp4' exists; --overwrite replaces it")
     assert (tmp_path / "out.mp4").read_text() == "mine"

@@ -111,7 +111,7 @@ def test_an_error_names_the_extra_that_renders(tmp_path, id, library, extra):
     assert f"pip install '{extra}" in done.stderr.replace('"', "'")
 
 
-def test_an_environment_that_renders_nothing_says_so(tmp_path):
+def test_an_environment_without_frames_is_an_error(tmp_path):
     done = steppe(tmp_path, "envpool:CartPole-v1", "--out", "it.mp4")
 
     assert done.returncode == 2

@@ -44,7 +44,7 @@ def test_resets_are_recorded_on_request_with_zero_reward(tmp_path):
     assert read["reward"][[0, 4]].tolist() == [[0.0], [0.0]]
 
 
-def test_every_so_manieth_of_some_entries(tmp_path):
+def test_interval_and_keys_select_recorded_steps(tmp_path):
     env = TransformedEnv(make(), TensorDictRecorder(tmp_path / "run", skip=2, in_keys=["observation"]))
     data = env.rollout(3)
     env.transform.dump(suffix="eval")
@@ -68,7 +68,7 @@ def test_where_some_rows_are_reset_the_others_keep_their_data(tmp_path):
     assert torch.equal(read["observation"][3, 1 - ended], data["next", "observation"][1 - ended, 1])
 
 
-def test_a_file_is_replaced_only_where_that_is_asked_for(tmp_path):
+def test_a_file_is_replaced_only_on_request(tmp_path):
     env = TransformedEnv(make(), TensorDictRecorder(tmp_path / "run", skip=1))
     for _ in range(2):
         env.rollout(2)
@@ -105,7 +105,7 @@ def test_text_of_environments_that_are_not_reset_is_kept(tmp_path):
     assert read["text"] == [["0", "0"], ["1", "1"], ["2", "2"], ["0", "2"], ["1", "3"]]
 
 
-def test_text_that_only_some_of_the_data_has_is_none_elsewhere(tmp_path):
+def test_missing_text_is_recorded_as_none(tmp_path):
     recorder = TensorDictRecorder(tmp_path / "run", skip=1)
     recorder(TensorDict(number=torch.ones(2)))
     recorder(TensorDict(text="said", number=torch.ones(2)))

@@ -64,7 +64,7 @@ def test_an_existing_file_is_replaced_only_with_overwrite(tmp_path):
     assert len(decoded(file).frames) == 12
 
 
-def test_a_file_that_somebody_else_makes_meanwhile_is_kept(tmp_path):
+def test_a_file_created_meanwhile_is_kept(tmp_path):
     writer = VideoWriter(tmp_path / "a.mp4")
     writer.write(moving()[0].movedim(0, -1))
     (tmp_path / "a.mp4").write_text("theirs")
@@ -74,7 +74,7 @@ def test_a_file_that_somebody_else_makes_meanwhile_is_kept(tmp_path):
     assert (tmp_path / "a.mp4").read_text() == "theirs"
 
 
-def test_an_error_on_the_way_leaves_nothing(tmp_path):
+def test_a_failed_write_leaves_no_file(tmp_path):
     def half(n: int) -> None:
         with VideoWriter(tmp_path / "a.mp4") as writer:
             writer.write(moving()[0].movedim(0, -1))

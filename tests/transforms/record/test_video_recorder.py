@@ -35,7 +35,7 @@ def recorded(base: type, recorder: VideoRecorder, spec: Bounded | None = None, *
 
 
 @pytest.mark.parametrize("base", [DataEnv, ArrayDataEnv])
-def test_frames_are_those_of_resets_and_steps_in_order(base):
+def test_frames_follow_resets_and_steps_in_order(base):
     logger = Kept()
     recorder = VideoRecorder(logger, "run", skip=1, fps=12, quality="best")
     env = recorded(base, recorder)
@@ -63,7 +63,7 @@ def test_skip_is_2_by_default_for_a_single_environment():
     assert VideoRecorder(None, None).skip == 1
 
 
-def test_each_dump_is_a_video_and_counts():
+def test_each_dump_writes_a_numbered_video():
     logger = Kept()
     recorder = VideoRecorder(logger, "run", skip=1)
     env = recorded(DataEnv, recorder)
@@ -92,7 +92,7 @@ def test_frames_are_still_there_when_the_logger_fails():
     assert (len(recorder.obs), recorder.iter) == (3, 0)
 
 
-def test_a_video_of_each_episode_where_it_ends():
+def test_each_episode_end_writes_a_video():
     logger = Kept()
     env = recorded(ArrayDataEnv, VideoRecorder(logger, "run", skip=1, dump_on_done=True))
     env.rollout(12, break_when_any_done=False)
@@ -154,7 +154,7 @@ def test_recorded_frames_do_not_change_with_the_data():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_copies_keep_frames_of_their_own(copied):
+def test_copies_keep_separate_frames(copied):
     recorder = VideoRecorder(None, None)
     recorder(TensorDict({"pixels": torch.zeros(6, 8, 3, dtype=torch.uint8)}, []))
     other = copied(recorder)

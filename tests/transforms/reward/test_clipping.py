@@ -21,7 +21,7 @@ def clipped(value: torch.Tensor, *bounds, **kwargs) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 3, 1)])
-def test_rewards_are_those_of_numpy(shape, dtype):
+def test_clipped_rewards_match_numpy(shape, dtype):
     value = (torch.randn(shape) * 3).to(dtype)
 
     found = clipped(value, -1.0, 0.5)
@@ -71,7 +71,7 @@ def test_the_spec_is_what_is_left_of_the_bounds(spec, low, high):
     assert env.no_row_writer_reason is None
 
 
-def test_without_keys_it_is_about_the_rewards_of_the_environment():
+def test_default_keys_are_the_environments_rewards():
     env = TransformedEnv(MultiAgentCountingEnv(action="continuous"), RewardClipping(-0.1, 0.1))
     check_env_specs(env)
 
@@ -103,19 +103,19 @@ def test_other_keys_keep_the_reward_of_the_environment():
         ((float("nan"),), "found NaN"),
     ],
 )
-def test_bounds_that_mean_nothing_are_refused(bounds, said):
+def test_invalid_bounds_are_refused(bounds, said):
     with pytest.raises(SpecError, match=said):
         RewardClipping(*bounds)
 
 
-def test_a_bound_that_whole_rewards_can_not_reach_is_refused():
+def test_an_unreachable_bound_of_integer_rewards_is_refused():
     base = ArrayDataEnv({"observation": Unbounded((2,))}, reward=Bounded(-9, 9, (1,), dtype=torch.int64))
 
     with pytest.raises(SpecError, match=r"cannot be clipped to 0\.5.*DTypeCastTransform\(torch\.int64"):
         _ = TransformedEnv(base, RewardClipping(-1, 0.5)).reward_spec
 
 
-def test_a_key_that_is_not_there_is_refused_with_those_that_are():
+def test_a_missing_key_is_an_error_with_the_existing_keys():
     env = TransformedEnv(ArrayDataEnv({"observation": Unbounded((2,))}), RewardClipping(-1, 1, in_keys=["rewrad"]))
 
     with pytest.raises(SpecError, match=r"has no entry 'rewrad'. It has \['observation', 'reward'"):

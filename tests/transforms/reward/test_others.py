@@ -24,7 +24,7 @@ def test_rewards_above_zero_become_one(dtype):
     assert found.dtype is torch.int8
 
 
-def test_binary_rewards_have_a_binary_spec_for_groups_too():
+def test_binary_rewards_of_groups_have_a_binary_spec():
     env = TransformedEnv(MultiAgentCountingEnv(action="continuous"), BinarizeReward())
     check_env_specs(env)
 
@@ -143,7 +143,7 @@ def test_success_of_stored_data():
     assert found["agents", "reward"].tolist() == [[1.0], [0.0]]
 
 
-def test_a_success_that_is_not_there_is_refused():
+def test_a_missing_success_entry_is_refused():
     with pytest.raises(SpecError, match=r"no entry 'success'. It has \['observation'"):
         TransformedEnv(DataEnv(OBSERVATION), SuccessReward()).reset()
     with pytest.raises(SpecError, match="scale must be a number, found 'much'"):

@@ -127,7 +127,7 @@ def test_data_without_the_entries_is_refused():
 
 
 @pytest.mark.parametrize("wrapped", [lambda t: t, Compose])
-def test_an_environment_is_told_to_leave_it_to_the_data(wrapped):
+def test_reward_to_go_in_an_environment_is_refused(wrapped):
     with pytest.raises(NotSupported, match=r"postproc=transform.inv"):
         TransformedEnv(CountingEnv(), wrapped(Reward2GoTransform())).reset()
 
@@ -138,7 +138,7 @@ def test_in_a_compose_its_inverse_runs():
     assert Compose(Reward2GoTransform()).inv(data)["next", "reward"].flatten().tolist() == [4, 3, 2, 1]
 
 
-def test_arguments_that_mean_nothing_are_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(SpecError, match="gamma must be a number or a tensor, found 'all'"):
         Reward2GoTransform("all")
     with pytest.raises(SpecError, match="need as many out_keys"):

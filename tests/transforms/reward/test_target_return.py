@@ -17,7 +17,7 @@ BASES = [ArrayDataEnv, DataEnv]
 
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_each_reward_is_taken_off_and_a_reset_begins_anew(base, dtype):
+def test_rewards_reduce_the_target_until_a_reset(base, dtype):
     env = TransformedEnv(base(OBSERVATION, reward=Unbounded((2,), dtype=dtype)), TargetReturn(10.0))
     check_env_specs(env)
 
@@ -34,7 +34,7 @@ def test_each_reward_is_taken_off_and_a_reset_begins_anew(base, dtype):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_a_constant_target_stays(base):
+def test_a_constant_target_never_changes(base):
     env = TransformedEnv(base(OBSERVATION), TargetReturn(3.0, mode="constant"))
 
     data = env.rollout(8, break_when_any_done=False)
@@ -106,7 +106,7 @@ def test_two_rewards_at_one_level_need_names_for_their_targets():
         ({"target_return": "much"}, "target_return must be a number, found 'much'"),
     ],
 )
-def test_arguments_that_mean_nothing_are_refused(arguments, said):
+def test_invalid_arguments_are_refused(arguments, said):
     with pytest.raises(SpecError, match=said):
         TargetReturn(**arguments)
 
@@ -131,6 +131,6 @@ def test_a_root_without_the_target_says_what_to_step():
         env.step(td.exclude("target_return"))
 
 
-def test_it_is_for_environments():
+def test_a_target_return_needs_an_environment():
     with pytest.raises(NotSupported, match="Append it to the environment"):
         TargetReturn(1.0)(DataEnv(OBSERVATION).reset())

@@ -69,7 +69,7 @@ def test_a_function_may_make_the_batch_at_the_reset():
     assert env.reset(TensorDict(batch_size=[4])).batch_size == (4,)
 
 
-def test_one_of_the_two_is_given():
+def test_batch_size_needs_exactly_one_argument():
     for wrong in ({}, {"batch_size": [2], "reshape_fn": lambda data: data}):
         with pytest.raises(SpecError, match="pass either batch_size or reshape_fn"):
             BatchSizeTransform(**wrong)

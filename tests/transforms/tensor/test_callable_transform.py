@@ -85,14 +85,14 @@ def test_text_and_flags_and_nested_entries_are_found():
     check_env_specs(env)
 
 
-def test_specs_that_are_given_are_taken_without_a_call():
+def test_given_specs_need_no_trial_call():
     calls = []
     CountingEnv().append_transform(CallableTransform(lambda td: calls.append(td) or td, specs={})).reset()
 
     assert len(calls) == 1
 
 
-def test_a_function_that_returns_nothing_says_so():
+def test_a_function_that_returns_none_is_an_error():
     def forgets(td):
         td["more"] = td["observation"]
 

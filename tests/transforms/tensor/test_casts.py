@@ -37,7 +37,7 @@ def test_every_double_is_cast(make):
     assert data["observation"].squeeze(-1).tolist() == [0, 1, 2, 0]
 
 
-def test_it_costs_nothing_where_there_is_no_double():
+def test_without_doubles_a_cast_does_nothing():
     env = TransformedEnv(CountingEnv(3), DoubleToFloat())
     env.reset()
 
@@ -118,7 +118,7 @@ def test_other_dtypes():
     assert env.rollout(3)["observation"].dtype is torch.float32
 
 
-def test_data_that_is_there_is_cast():
+def test_stored_data_is_cast():
     data = TensorDict(a=torch.ones(2, dtype=torch.float64), next=TensorDict(b=torch.ones(2, dtype=torch.float64)))
     data["c"] = torch.ones(2, dtype=torch.int64)
 

@@ -15,7 +15,7 @@ from steppe_testing import ArrayDataEnv, DataEnv, MultiAgentCountingEnv
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 3)])
-def test_values_are_those_of_numpy(shape, dtype):
+def test_values_match_numpy(shape, dtype):
     value = (torch.randn(shape) * 9).to(dtype)
     one = TensorDict({"x": value})
 
@@ -91,12 +91,12 @@ def test_rewards_of_groups_of_agents():
         ({"low": 1}, "expected keys, found none"),
     ],
 )
-def test_arguments_that_mean_nothing_are_refused(arguments, said):
+def test_invalid_arguments_are_refused(arguments, said):
     with pytest.raises(SpecError, match=said):
         ClipTransform(**arguments)
 
 
-def test_a_bound_that_whole_numbers_can_not_reach_is_refused():
+def test_an_unreachable_bound_of_integers_is_refused():
     env = TransformedEnv(DataEnv({"x": Unbounded((1,), dtype=torch.int64)}), ClipTransform(["x"], high=0.5))
 
     with pytest.raises(SpecError, match=r"cannot be clipped to 0\.5.*DTypeCastTransform"):

@@ -24,7 +24,7 @@ def test_everything_is_on_the_device():
     assert env.rollout(4, break_when_any_done=False)["next"].device == torch.device("cpu")
 
 
-def test_keys_on_a_device_leave_the_environment_without_one():
+def test_casting_some_keys_unsets_the_device():
     env = TransformedEnv(CountingEnv(3, device="cpu"), DeviceCastTransform("cpu", in_keys=["observation"]))
 
     assert env.device is None

@@ -54,7 +54,7 @@ def test_the_row_of_a_batch_is_named():
     env.close()
 
 
-def test_any_data_can_be_looked_at():
+def test_stored_data_can_be_checked():
     check, data = FiniteTensorDictCheck(), TensorDict({"a": {"b": torch.zeros(2, 3)}, "n": torch.ones(2).long()}, [2])
 
     assert check(data) is data

@@ -72,7 +72,7 @@ def test_without_keys_nothing_is_left_out():
     env.check_env_specs()
 
 
-def test_entries_are_left_out_of_what_the_environment_is_given():
+def test_excluded_entries_do_not_reach_the_environment():
     given = []
 
     class Nosy(CountingEnv):
@@ -96,14 +96,14 @@ def test_entries_are_kept(make):
     assert data["step_count"].squeeze(-1).tolist() == [0, 1, 0, 1]
 
 
-def test_rewards_can_go_too():
+def test_rewards_can_be_excluded():
     env = TransformedEnv(CountingEnv(3), SelectTransform(keep_rewards=False))
 
     assert env.reward_keys == []
     assert sorted(env.rollout(3)["next"].keys()) == DONE
 
 
-def test_data_that_is_there_is_selected():
+def test_stored_data_is_selected():
     data = TensorDict(a=torch.ones(1), b=torch.ones(1), reward=torch.ones(1))
 
     assert keys(SelectTransform("a")(data)) == ["a", "reward"]
@@ -248,7 +248,7 @@ def test_empty_groups_are_hidden_but_passed_to_the_environment():
     assert all(env.base_env.given)
 
 
-def test_empty_groups_go_out_of_stored_data_in_place():
+def test_empty_groups_leave_stored_data_in_place():
     data = TensorDict(a=torch.ones(1), room=TensorDict(inner=TensorDict()), text="here")
 
     assert RemoveEmptySpecs()(data) is data

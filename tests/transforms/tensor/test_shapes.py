@@ -51,7 +51,7 @@ class TestValues:
         assert np.array_equal(found.numpy(), before["x"].numpy().reshape(*lead, 6, 4))
 
 
-def test_a_dimension_of_another_size_stays():
+def test_a_dimension_of_another_size_is_kept():
     assert SqueezeTransform(-1, in_keys=["x"])(data(torch.float32, (), 3))["x"].shape == (3,)
 
 
@@ -150,7 +150,7 @@ def test_rewards_of_groups_of_agents():
         (lambda: UnsqueezeTransform(-1), "expected keys, found none. Pass in_keys"),
     ],
 )
-def test_arguments_that_mean_nothing_are_refused(make, said):
+def test_invalid_arguments_are_refused(make, said):
     with pytest.raises(SpecError, match=said):
         make()
 

@@ -105,7 +105,7 @@ def test_entries_that_do_not_fit_are_refused(arguments, said):
         TransformedEnv(DataEnv(VECTORS), CatTensors(**arguments)).reset()
 
 
-def test_arguments_that_mean_nothing_are_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(SpecError, match="dim must be -1; found -2"):
         CatTensors(dim=-2)
     with pytest.raises(SpecError, match="out_key must be a name"):
@@ -135,7 +135,7 @@ def test_entries_are_stacked_along_a_new_dimension(lead, dim):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_bounds_are_stacked_and_rewards_too(base):
+def test_bounds_and_rewards_are_stacked(base):
     rewards = Composite({"gain": Bounded(0.0, 1.0, (1,)), "cost": Bounded(-1.0, 0.0, (1,))})
     observed = {"a": Bounded(-1.0, 1.0, (2,)), "b": Bounded(0.0, 5.0, (2,))}
     env = TransformedEnv(
@@ -185,7 +185,7 @@ def agents():
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_agents_with_keys_of_their_own_become_a_group(batch):
+def test_agents_with_separate_keys_become_a_group(batch):
     env = TransformedEnv(SerialEnv(2, Apart), agents()) if batch else TransformedEnv(Apart(), agents())
     check_env_specs(env)
 
@@ -209,7 +209,7 @@ def test_agents_with_keys_of_their_own_become_a_group(batch):
         ({"in_keys": [], "out_key": "x"}, "in_keys is empty"),
     ],
 )
-def test_stacks_that_mean_nothing_are_refused(arguments, said):
+def test_invalid_stacks_are_refused(arguments, said):
     with pytest.raises(SpecError, match=said):
         Stack(**arguments)
 
@@ -261,7 +261,7 @@ def test_entries_of_data_are_repeated_to_the_right(lead):
     assert not (found[..., 0, 1, 1] == 7).any()
 
 
-def test_shapes_that_can_not_be_reached_are_refused():
+def test_unreachable_shapes_are_refused():
     env = TransformedEnv(DataEnv({"a": Unbounded((2,)), "b": Unbounded((3, 4))}), ExpandAs("a", "b"))
 
     with pytest.raises(SpecError, match=r"'a' of shape \(2, 1\) cannot be expanded.*\(3, 4\) of 'b'"):

@@ -52,7 +52,7 @@ def test_rewards_stay_rewards():
     assert "reward" not in env.reset()["agents"].keys()
 
 
-def test_text_becomes_tensors_and_tensors_text():
+def test_text_converts_to_tensors_and_back():
     env = TransformedEnv(
         TextCountingEnv(3),
         Compose(

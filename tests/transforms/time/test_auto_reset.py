@@ -31,7 +31,7 @@ def test_the_first_observation_goes_to_the_next_root():
     assert squeezed(data, "is_init") == [True, False, False, True, False, False, True]
 
 
-def test_fillings():
+def test_unknown_observations_have_a_fill_value():
     env = TransformedEnv(self_resetting(dtype=torch.int64), AutoResetTransform(fill_int=-7))
     assert squeezed(env.rollout(3)["next"], "observation") == [1, 2, -7]
     env = TransformedEnv(self_resetting(), AutoResetTransform(replace=False))
@@ -40,7 +40,7 @@ def test_fillings():
     assert squeezed(env.rollout(3)["next"], "observation") == [1, 2, 0.5]
 
 
-def test_it_comes_first():
+def test_auto_reset_transform_must_come_first():
     env = TransformedEnv(self_resetting(), Compose(StepCounter(), AutoResetTransform()))
     with pytest.raises(SpecError, match=r"insert_transform\(0"):
         env.reset()
@@ -56,7 +56,7 @@ def test_an_unfinished_episode_is_really_reset():
     assert squeezed(env.rollout(3)["next"], "observation")[:2] == [1, 2]
 
 
-def test_agents_that_differ_are_moved_to_the_next_root_too():
+def test_observations_of_unequal_agents_reach_the_next_root():
     env = AutoResettingHeterogeneousEnv(2, auto_reset=False).append_transform(AutoResetTransform())
 
     data = env.rollout(5, break_when_any_done=False)

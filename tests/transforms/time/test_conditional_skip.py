@@ -77,7 +77,7 @@ def test_a_skip_joins_the_mask_of_the_caller():
     assert squeezed(env.step(td), ("next", "observation")) == [0, 1, 0]
 
 
-def test_a_row_that_is_skipped_is_skipped_by_step_at_too():
+def test_step_at_skips_rows_too():
     env = TransformedEnv(SerialEnv(3, lambda: ArrayCountingEnv(9)), ConditionalSkip(lambda td: td["observation"] >= 1))
     td = env.reset()[torch.tensor([0, 2])]
     for _ in range(3):

@@ -79,7 +79,7 @@ def test_rewards_of_agents_are_added_up():
 
 
 @EACH_BASE
-def test_each_row_begins_after_random_actions_of_its_own(base):
+def test_each_row_starts_after_its_own_random_actions(base):
     both = []
     for env in places(base, lambda: NoopResetEnv(3)):
         check_env_specs(env)
@@ -155,7 +155,7 @@ def test_around_a_batch_rows_that_begin_are_numbered_one_by_one():
     assert data["traj_count"][..., 0].tolist() == [[0, 0, 2, 2, 3, 3], [1, 1, 1, 1, 4, 4]]
 
 
-def test_a_group_that_ends_on_its_own_has_numbers_of_its_own():
+def test_a_group_that_ends_alone_is_numbered_alone():
     env = TransformedEnv(MultiAgentCountingEnv(4), TrajCounter(("agents", "traj_count")))
     check_env_specs(env)
 
@@ -204,7 +204,7 @@ def test_later_episodes_are_cut_with_the_given_probability():
     assert abs((cut == 5).float().mean() - 0.625) < 0.06
 
 
-def test_a_length_is_compared_with_a_count():
+def test_a_length_limit_needs_a_step_counter():
     with pytest.raises(SpecError, match=r"Put StepCounter\(\) before it"):
         TransformedEnv(CountingEnv(3), RandomTruncationTransform(1, 4)).reset()
 
@@ -213,7 +213,7 @@ def test_a_length_is_compared_with_a_count():
 
 
 @EACH_BASE
-def test_an_episode_terminates_where_a_condition_holds(base):
+def test_an_episode_terminates_when_a_condition_holds(base):
     for env in places(base, lambda: TerminateTransform(lambda td: td["observation"][..., 0] >= 5)):
         check_env_specs(env)
         data = env.rollout(10, break_when_any_done=False)

@@ -206,7 +206,7 @@ def test_a_step_that_begins_at_an_edited_root_repeats_from_there():
     assert_equal_data(stepped(rows, edit=2), stepped(tensordicts, edit=2))
 
 
-def test_frame_skip_starts_where_env_info_says():
+def test_frame_skip_starts_at_the_state_of_env_info():
     """An episode that env_info begins elsewhere is repeated from there."""
 
     def skipping(env):

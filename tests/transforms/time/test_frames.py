@@ -31,7 +31,7 @@ EACH_PLACE = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys()
 
 @EACH_PLACE
 @pytest.mark.parametrize("padding", ["same", "constant"])
-def test_frames_begin_anew_with_each_episode_of_each_row(place, padding):
+def test_stacks_restart_with_each_episode_of_each_row(place, padding):
     env = place(lambda: CatFrames(3, -1, ["observation"], ["stack"], padding=padding, padding_value=-7.0))
     check_env_specs(env)
     data = env.rollout(11, break_when_any_done=False)
@@ -96,7 +96,7 @@ def test_a_value_of_padding_outside_the_bounds_widens_them():
     assert env.observation_spec["noise"] == Bounded(-1.0, 1.0, (2,))
 
 
-def test_agents_of_a_group_have_frames_of_their_own():
+def test_each_agent_of_a_group_has_its_own_stack():
     env = TransformedEnv(MultiAgentCountingEnv(4), CatFrames(2, -1, [("agents", "observation")]))
     check_env_specs(env)
 
@@ -147,7 +147,7 @@ def test_future_frames_are_stacked_up_to_the_episode_end():
     assert made["padded"].int().tolist() == [pad]
 
 
-def test_a_buffer_may_stack_where_it_is_extended():
+def test_a_buffer_may_stack_when_it_is_extended():
     data = TensorDict({"pixels": torch.arange(3.0).reshape(3, 1), ("next", "done"): torch.zeros(3, 1, dtype=bool)}, [3])
     transform = CatFrames(2, -1, as_inverse=True)
 
@@ -219,7 +219,7 @@ def test_bad_arguments_are_refused(make, says):
         (CatFrames(2, -1, ["observation"], reset_key=("agents", "_reset")), SpecError, "no reset mask"),
     ],
 )
-def test_an_environment_that_cannot_have_it_says_so(part, error, says):
+def test_an_unsuitable_environment_is_an_error(part, error, says):
     with pytest.raises(error, match=says):
         TransformedEnv(CountingEnv(3), part.clone()).rollout(1)
 
@@ -231,6 +231,6 @@ def test_a_step_without_a_reset_says_what_is_missing():
         env.step(env.rand_action())
 
 
-def test_stored_data_without_its_ends_says_so():
+def test_stored_data_without_done_is_an_error():
     with pytest.raises(KeyError, match="at which episodes end"):
         CatFrames(2, -1, ["a"])(TensorDict({"a": torch.zeros(3, 1)}, [3]))

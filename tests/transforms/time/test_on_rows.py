@@ -25,7 +25,7 @@ from tests.transforms.alike import alike, stepped
         lambda td: bool(td["observation"] >= 3),
     ],
 )
-def test_episodes_terminate_alike_whichever_way_steps_take(stop, write_done):
+def test_episodes_terminate_equally_on_every_path(stop, write_done):
     def make(**kwargs):
         chain = Compose(StepCounter(), TerminateTransform(stop, write_done=write_done), StepCounter(step_count_key="n"))
         return TransformedEnv(ArrayCountingEnv(5), chain, **kwargs)
@@ -158,7 +158,7 @@ class ShownNoise(Transform):
         return observation_spec
 
 
-def test_noise_is_drawn_alike_whichever_way_steps_take():
+def test_noise_is_equal_on_every_path():
     def make(*others, **kwargs):
         env = TransformedEnv(ArrayCountingEnv(4), Compose(gSDENoise(3, 2), *others), **kwargs)
         env.set_seed(3)

@@ -119,7 +119,7 @@ def test_one_call_serves_the_small_images_of_all_environments():
     assert Calls.calls == [N]
 
 
-def test_images_are_resized_in_one_call_whatever_is_before(monkeypatch):
+def test_images_are_resized_in_one_call_after_any_transform(monkeypatch):
     env = batch(ArrayDataEnv, CHAINS["images"])
     root = env.rand_action(env.reset())
 

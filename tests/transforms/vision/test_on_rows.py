@@ -86,7 +86,7 @@ def test_the_middle_is_the_same_on_rows(size):
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_large_images_are_transformed_row_by_row_alike(inside):
+def test_large_images_are_transformed_row_by_row_equally(inside):
     """The result for large images of a batch is that of a transform of all together."""
     spec = {"pixels": Bounded(0, 255, (160, 140, 3), dtype=torch.uint8)}  # more than are transformed together
 

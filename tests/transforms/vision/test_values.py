@@ -95,7 +95,7 @@ def test_channels_at_the_end_are_refused(transform, shape):
 
 @pytest.mark.parametrize("shape", [(12, 30, 44), (1, 30, 44), (64, 1, 1), (3, 2, 4), (4, 8, 4), (7, 3, 3)])
 @pytest.mark.parametrize("transform", [Resize(2), Crop(2), CenterCrop(2)], ids=lambda one: type(one).__name__)
-def test_channels_in_front_may_be_as_many_as_there_are(transform, shape):
+def test_any_number_of_channels_may_be_in_front(transform, shape):
     assert transform(pixels=image(*shape)).shape == (shape[0], 2, 2)
 
 
@@ -116,7 +116,7 @@ def test_shape_tolerant_keeps_images_without_last_channels():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
-def test_grey_values_are_those_of_opencv(dtype):
+def test_grey_values_match_opencv(dtype):
     colours = image(7, 9, 3)
     expected = cv2.cvtColor(colours.numpy(), cv2.COLOR_RGB2GRAY)
 
@@ -142,7 +142,7 @@ OPENCV = [
 
 
 @pytest.mark.parametrize(("size", "to", "arguments", "reference", "atol"), OPENCV)
-def test_sizes_without_a_triangle_are_those_of_opencv(size, to, arguments, reference, atol):
+def test_resizing_without_antialiasing_matches_opencv(size, to, arguments, reference, atol):
     frame = image(*size).float()
     expected = cv2.resize(frame.numpy(), to[::-1], interpolation=reference)
 
@@ -206,7 +206,7 @@ def test_a_crop_outside_the_image_is_filled_with_zeros(top, left):
 
 
 @pytest.mark.parametrize(("size", "part", "first"), [(6, 2, 2), (7, 2, 2), (9, 2, 4), (5, 5, 0)])
-def test_the_middle_of_an_odd_rest_is_where_torchvision_has_it(size, part, first):
+def test_center_crop_rounds_like_torchvision(size, part, first):
     row = torch.arange(size).reshape(1, 1, size)
 
     assert CenterCrop(1, part)(pixels=row).flatten().tolist() == list(range(first, first + part))
@@ -235,6 +235,6 @@ def test_center_crop_pads_a_smaller_image_with_zeros():
         (lambda: Crop(4)(pixels=image(4)), r"takes images \[\*, H, W\], found the shape \(4,\)"),
     ],
 )
-def test_an_error_says_what_is_taken_and_what_was_found(make, match):
+def test_an_error_names_accepted_and_found_values(make, match):
     with pytest.raises(SpecError, match=match):
         make()

@@ -92,7 +92,7 @@ def list_classes(kind: Kind) -> list[str]:
 
 
 def find_class(kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> Any:
-    """Load a class, or a function, of an installed package, for ``steppe.transforms`` and its like; see `Registry.find_class`."""
+    """Load a class or function of an installed package, for ``steppe.transforms`` and its like."""
     return current().find_class(kind, name, core=core, module=module)
 
 

@@ -40,7 +40,7 @@ def seen(probe: Callable[[], Any], n: int = 1) -> Any:
     return values if n > 1 else values[0]
 
 
-def test_environment_variables_as_they_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_the_current_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen(lambda: os.environ.get("OF_THE_CALLER")) is None
 
     monkeypatch.setenv("OF_THE_CALLER", "set")
@@ -50,7 +50,7 @@ def test_environment_variables_as_they_are_now(monkeypatch: pytest.MonkeyPatch) 
     assert seen(lambda: dict(os.environ)) == dict(os.environ)
 
 
-def test_sys_path_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_the_current_sys_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "only_on_the_callers_path.py").write_text("VALUE = 41 + 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -58,13 +58,13 @@ def test_sys_path_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert seen(lambda: sys.path) == sys.path
 
 
-def test_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_run_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert seen(os.getcwd) == str(tmp_path)
 
 
-def test_a_current_folder_that_was_removed_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_start_if_the_current_folder_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -72,7 +72,7 @@ def test_a_current_folder_that_was_removed_is_no_obstacle(tmp_path: Path, monkey
     assert seen(lambda: 1) == 1
 
 
-def test_filters_of_warnings() -> None:
+def test_workers_get_the_warning_filters() -> None:
     def raised() -> str:
         try:
             warnings.warn("heard", UserWarning, stacklevel=1)
@@ -87,7 +87,7 @@ def test_filters_of_warnings() -> None:
         assert seen(raised) == "a warning"
 
 
-def test_filters_of_a_library_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_of_a_library_apply_when_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a_library.py").write_text("class ItsWarning(Warning):\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("steppe.workers.start.fork_server.IMPORT_TIMEOUT", CHILD)  # however busy the machine is
@@ -111,7 +111,7 @@ def test_filters_of_a_library_wait_for_it(tmp_path: Path, monkeypatch: pytest.Mo
         assert seen(raised) == "True, a warning"
 
 
-def test_the_default_dtype() -> None:
+def test_workers_get_the_default_dtype() -> None:
     torch.set_default_dtype(torch.float64)
     try:
         assert seen(lambda: torch.ones(()).dtype) is torch.float64
@@ -120,7 +120,7 @@ def test_the_default_dtype() -> None:
     assert seen(lambda: torch.ones(()).dtype) is torch.float32
 
 
-def test_the_backend_of_a_with_block() -> None:
+def test_workers_get_the_backend_of_a_with_block() -> None:
     pytest.importorskip("gym")
     with set_gym_backend("gym"):
         assert seen(lambda: gym_backend().__name__) == "gym"
@@ -129,7 +129,7 @@ def test_the_backend_of_a_with_block() -> None:
         assert seen(lambda: gym_backend().__name__) == "gymnasium"
 
 
-def test_blocked_plugins_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_block_the_same_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     def problem() -> str | None:
         try:
             make_env("gym:CartPole-v1")
@@ -143,7 +143,7 @@ def test_blocked_plugins_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "STEPPE_DISABLE_PLUGINS" in seen(problem)
 
 
-def test_names_that_were_registered_in_process() -> None:
+def test_workers_know_names_registered_in_process() -> None:
     offset = 30
     with use(Registry()):
         register_env("toy", lambda name, **kwargs: ArrayCountingEnv(start=offset + int(name), **kwargs))
@@ -163,7 +163,7 @@ def gym_registry() -> Any:
     registry.update(before)
 
 
-def test_environments_that_the_script_registered_with_gymnasium(gym_registry: Any) -> None:
+def test_workers_know_environments_registered_with_gymnasium(gym_registry: Any) -> None:
     import gymnasium
     from gymnasium.envs.classic_control import CartPoleEnv
 
@@ -214,19 +214,19 @@ def steppe_env_names():
 """
 
 
-def test_the_plugins_setup_of_workers(fake_dist: Any) -> None:
+def test_workers_run_the_setup_of_the_plugin(fake_dist: Any) -> None:
     fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim/__init__.py": PLUGIN})
     with use(Registry(path=[str(fake_dist.path)])), ParallelEnv(4, "acme:any", num_processes=2) as env:
         # Each of two workers was set up once, with its index, before both of its environments.
         assert env.reset()["observation"].flatten().tolist() == [100.0, 100.0, 101.0, 101.0]
 
 
-def test_torch_uses_one_thread() -> None:
+def test_torch_uses_one_thread_in_workers() -> None:
     assert seen(torch.get_num_threads) == 1
     assert seen(lambda: float(torch.ones(512, 512).mm(torch.ones(512, 512)).sum())) == 512.0**3
 
 
-def test_each_worker_has_random_numbers_of_its_own() -> None:
+def test_each_worker_draws_different_random_numbers() -> None:
     def draw() -> tuple[float, float, float]:
         return random.random(), float(np.random.random()), float(torch.rand(()))
 
