@@ -168,7 +168,7 @@ def test_entries_that_come_later_are_zero_before(storage: Any) -> None:
     assert buffer[:]["log_prob"].tolist() == [0, 0, 0, 1, 1, 1, 0, 0]
 
 
-def test_an_empty_buffer_says_so() -> None:
+def test_sampling_an_empty_buffer_is_an_error() -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10), batch_size=2)
     with pytest.raises(StateError, match="empty: extend it"):
         buffer.sample()

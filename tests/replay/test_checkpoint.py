@@ -39,7 +39,7 @@ MADE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_a_loaded_buffer_goes_on_where_it_was_saved(make: Any, tmp_path: Path) -> None:
+def test_a_loaded_buffer_continues_where_it_was_saved(make: Any, tmp_path: Path) -> None:
     buffer, other = make(), make()
     buffer.extend(numbered(14))
     buffer.update_priority(torch.arange(10), torch.arange(10.0))
@@ -143,7 +143,7 @@ while True:
 """
 
 
-def test_what_a_killed_program_leaves_is_whole(tmp_path: Path) -> None:
+def test_a_killed_program_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"

@@ -115,7 +115,7 @@ def test_the_ends_of_the_cumulated_weights_have_rows() -> None:
     assert rows.tolist() == [7, 4000, 4000]
 
 
-def test_importance_weights_are_those_of_numpy() -> None:
+def test_importance_weights_match_numpy() -> None:
     sampler = PrioritizedSampler(500, alpha=0.7, beta=0.9, eps=1e-3, dtype=torch.float64)
     buffer = ReplayBuffer(storage=LazyTensorStorage(500), sampler=sampler, batch_size=20_000)
     buffer.extend(numbered(300))

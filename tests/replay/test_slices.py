@@ -155,7 +155,7 @@ def test_fixed_ends_describe_a_data_set() -> None:
             buffer.sample(4)
 
 
-def test_what_cannot_be_sliced_is_said() -> None:
+def test_invalid_arguments_of_slices_are_refused() -> None:
     with pytest.raises(SpecError, match="either num_slices= or slice_len="):
         SliceSampler()
     with pytest.raises(SpecError, match="one of end_key, traj_key"):
