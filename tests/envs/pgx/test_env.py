@@ -102,7 +102,7 @@ def test_random_actions_are_legal_in_a_hundred_games(categorical: bool) -> None:
     assert data["action_mask"].gather(-1, action.unsqueeze(-1)).all()
 
 
-def test_rewards_are_those_of_each_player() -> None:
+def test_each_player_gets_its_reward() -> None:
     env = PgxEnv("tic_tac_toe", batch_size=16)
     env.set_seed(1)
     data = env.rollout(60, break_when_any_done=False)
