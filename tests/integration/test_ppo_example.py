@@ -19,6 +19,18 @@ def test_the_example_runs_in_a_short_form() -> None:
     assert all(1 <= found <= 500 for _, _, found in curve)
 
 
+def test_a_loop_for_gymnasium_gives_the_same_returns_on_steppe() -> None:
+    example = runpy.run_path(str(ROOT / "docs" / "examples" / "ppo_vector.py"))
+    curves = []
+    for vector in ("gymnasium", "steppe"):
+        envs = example["make_envs"](vector, "CartPole-v1")
+        curves.append(list(example["train"](envs, 2_048, 3)))
+        envs.close()
+    assert [frames for frames, _ in curves[0]] == [1_024, 2_048]
+    assert len(curves[0][0][1]) > 10
+    assert curves[0] == curves[1]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_example_learns_cartpole_within_100000_frames() -> None:

@@ -13,30 +13,42 @@ if TYPE_CHECKING:
     from .spaces import register_gym_spec_conversion, space_to_spec
     from .to_space import spec_to_space
     from .values import SpaceReader
+    from .vector_env import BatchVectorEnv, as_vector_env, make_vec, register_vec
+    from .vector_rows import VectorRows
     from .wrapper import GymWrapper
 
 __all__ = [
+    "BatchVectorEnv",
     "GymEnv",
     "GymWrapper",
     "SpaceReader",
+    "VectorRows",
     "action_decoder",
     "as_gym",
+    "as_vector_env",
     "gym_backend",
+    "make_vec",
     "register_gym",
     "register_gym_spec_conversion",
+    "register_vec",
     "set_gym_backend",
     "space_to_spec",
     "spec_to_space",
 ]
 
 _MODULES = {
+    "BatchVectorEnv": "vector_env",
     "GymEnv": "env",
     "GymWrapper": "wrapper",
     "SpaceReader": "values",
+    "VectorRows": "vector_rows",
     "action_decoder": "actions",
     "as_gym": "gym_export",
+    "as_vector_env": "vector_env",
+    "make_vec": "vector_env",
     "register_gym": "gym_export",
     "register_gym_spec_conversion": "spaces",
+    "register_vec": "vector_env",
     "space_to_spec": "spaces",
     "spec_to_space": "to_space",
 }
