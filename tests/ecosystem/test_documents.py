@@ -35,7 +35,10 @@ _APART = {
     "gymnax": "gymnax",
     "pgx": "pgx",
     "craftax": "craftax",
+    "sb3": "stable_baselines3",
 }
+#: The same for guides, by name.
+_GUIDES_APART = {"stable-baselines3": "stable_baselines3"}
 
 
 def programs(document: Path) -> list[str]:
@@ -52,7 +55,7 @@ _DEMO = ".nox/demo/tmp/pendulum"
 
 def marks(document: Path) -> list[pytest.MarkDecorator]:
     """Return marks of programs whose libraries are tested in separate sessions."""
-    needed = _APART.get(document.parent.name)
+    needed = _GUIDES_APART.get(document.stem, _APART.get(document.parent.name))
     missing = needed is not None and find_spec(needed) is None
     return [pytest.mark.skipif(missing, reason=f"{needed} is not installed")]
 

@@ -90,6 +90,24 @@ def test_a_round_trip_gives_the_library_s_own_data(categorical):
             break
 
 
+@pytest.mark.parametrize("backend", ["gymnasium", "gym"])
+def test_a_single_observation_is_a_dict_if_asked_for(backend):
+    library = pytest.importorskip(backend)
+    env = as_gym(ArrayCountingEnv(), backend=backend, dict_observations=True)
+    assert isinstance(env.observation_space, library.spaces.Dict)
+    first = env.reset(seed=0)[0]
+    assert list(first) == ["observation"]
+    assert (env.step(env.action_space.sample())[0]["observation"] == first["observation"] + 1).all()
+
+
+def test_make_chooses_the_observations_of_a_registered_id():
+    register_gym("Chosen-v0", "gym:CartPole-v1", dict_observations=True)
+    for dict_observations in (True, False):
+        env = gymnasium.make("Chosen-v0", **({} if dict_observations else {"dict_observations": False}))
+        assert isinstance(env.reset(seed=0)[0], dict) is dict_observations
+        env.close()
+
+
 def test_a_registered_environment_is_truncated_by_the_library():
     register_gym("Short-v0", lambda **kwargs: GymEnv("Pendulum-v1", **kwargs), max_episode_steps=4)
     env = gymnasium.make("Short-v0")

@@ -374,6 +374,13 @@ def test_an_environment_on_arrays_counts():
     envs.close()
 
 
+def test_attributes_of_a_batch_are_read_and_called():
+    envs = as_vector_env(ParallelEnv(2, "gym:CartPole-v1"))
+    assert envs.get_attr("gravity") == (9.8, 9.8)
+    assert envs.call("get_wrapper_attr", "gravity") == (9.8, 9.8)
+    envs.close()
+
+
 def test_several_observations_are_a_dict():
     envs = as_vector_env(SerialEnv(2, "gym:CartPole-v1"), dict_observations=True)
     assert envs.reset(seed=0)[0]["observation"].shape == (2, 4)

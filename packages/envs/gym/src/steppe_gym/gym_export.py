@@ -31,6 +31,7 @@ def register_gym(
     transform: Any = None,
     info_keys: Sequence[Any] = (),
     to_numpy: bool = True,
+    dict_observations: bool = False,
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
     nondeterministic: bool = False,
@@ -52,6 +53,7 @@ def register_gym(
         transform: appended to the environment; each environment gets a clone.
         info_keys: observation entries that go to the info dict instead.
         to_numpy: return observations as numpy arrays. False returns tensors.
+        dict_observations: observations are a dict even if ``"observation"`` is the only entry.
         max_episode_steps: the library truncates episodes after this many steps.
         reward_threshold: argument of the library's ``EnvSpec``.
         nondeterministic: argument of the library's ``EnvSpec``.
@@ -60,16 +62,23 @@ def register_gym(
         disable_env_checker: see ``order_enforce``.
         apply_api_compatibility: see ``order_enforce``.
         **kwargs: arguments of ``make``. The library's ``make`` accepts the same arguments, and ``transform``,
-            ``info_keys`` and ``to_numpy``, which replace those given here.
+            ``info_keys``, ``to_numpy`` and ``dict_observations``, which replace those given here.
     """
 
     def entry_point(
-        *, transform: Any = transform, info_keys: Any = info_keys, to_numpy: bool = to_numpy, **make_kwargs: Any
+        *,
+        transform: Any = transform,
+        info_keys: Any = info_keys,
+        to_numpy: bool = to_numpy,
+        dict_observations: bool = dict_observations,
+        **make_kwargs: Any,
     ) -> Any:
         env = make_env(make, **make_kwargs) if isinstance(make, str) else make(**make_kwargs)
         if transform is not None:
             env = env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
-        return as_gym(env, backend=library, info_keys=info_keys or (), to_numpy=to_numpy)
+        return as_gym(
+            env, backend=library, info_keys=info_keys or (), to_numpy=to_numpy, dict_observations=dict_observations
+        )
 
     adapter = _adapter(backend)
     library = adapter.library
@@ -109,11 +118,19 @@ def _in_spec(adapter: Adapter, name: str) -> bool:
     return name in inspect.signature(adapter.submodule("envs.registration").EnvSpec).parameters
 
 
-def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any] = (), to_numpy: bool = True) -> Any:
+def as_gym(
+    env: EnvBase,
+    *,
+    backend: str | None = None,
+    info_keys: Sequence[Any] = (),
+    to_numpy: bool = True,
+    dict_observations: bool = False,
+) -> Any:
     """Convert a steppe environment to one of gymnasium or gym.
 
     The result has the API of the installed version. If ``"observation"`` is the only observation entry, the observation
-    space is the space of that entry. Otherwise it is a Dict. The same holds for the action space. Discrete actions are
+    space is the space of that entry. Otherwise, or with ``dict_observations``, it is a Dict. The action space is the
+    space of ``"action"`` if that is the only action, otherwise a Dict. Discrete actions are
     integers, for either encoding of the spec. An episode ends with the done entry at the root, or with any done entry
     if the root has none.
 
@@ -122,6 +139,8 @@ def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any]
         backend: ``"gymnasium"`` or ``"gym"``. ``None``: the current backend, see ``set_gym_backend``.
         info_keys: observation entries that go to the info dict instead.
         to_numpy: return observations as numpy arrays. False returns tensors.
+        dict_observations: observations are a dict even if ``"observation"`` is the only entry, as those of the
+            environments that TorchRL exports.
 
     Raises:
         NotSupported: the environment is a batch, has several rewards, or has a spec without an equivalent space.
@@ -137,7 +156,7 @@ def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any]
             "Combine them to one reward in a transform."
         )
     adapter = _adapter(backend)
-    return _class_for(adapter)(env, adapter, tuple(info_keys), to_numpy)
+    return _class_for(adapter)(env, adapter, tuple(info_keys), to_numpy, dict_observations)
 
 
 def _adapter(backend: str | None) -> Adapter:
@@ -151,12 +170,15 @@ def _class_for(adapter: Adapter) -> type:
     class SteppeEnv(adapter.module.Env):  # type: ignore[name-defined,misc]
         metadata: dict[str, Any] = {"render_modes": []}
 
-        def __init__(self, env: EnvBase, adapter: Adapter, info_keys: tuple[Any, ...], to_numpy: bool) -> None:
+        def __init__(
+            self, env: EnvBase, adapter: Adapter, info_keys: tuple[Any, ...], to_numpy: bool, dict_observations: bool
+        ) -> None:
             self.env = env
             self._adapter = adapter
             self._info_keys = info_keys
             self._to_numpy = to_numpy
-            self._observation = _only_entry_or_all(env.full_observation_spec.exclude(*info_keys), "observation")
+            observed = env.full_observation_spec.exclude(*info_keys)
+            self._observation = (None, observed) if dict_observations else _only_entry_or_all(observed, "observation")
             action = _only_entry_or_all(env.full_action_spec, "action")
             self.observation_space = spec_to_space(self._observation[1], backend=adapter.library)
             self.action_space = spec_to_space(action[1], backend=adapter.library)

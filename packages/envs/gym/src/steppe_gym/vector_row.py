@@ -137,11 +137,11 @@ class VectorRow(ArrayEnv):
         Args:
             rows: the rows that will be reset.
             seeds: the seed of each row of the batch, or None.
-            options: the ``options`` of the library's ``reset``.
+            options: the ``options`` of the library's ``reset``, or a list of those of each row of the batch.
         """
         if self.row in rows:
             self.__dict__["_pending_seed"] = None if seeds is None else seeds[self.row]
-            self.__dict__["options"] = options
+            self.__dict__["options"] = options[self.row] if isinstance(options, list) else options
         return True, None
 
     def take_loose_action(self, values: Sequence[Sequence[Any]]) -> None:
@@ -160,21 +160,33 @@ class VectorRow(ArrayEnv):
         """Return the signatures of infos that this row has reported."""
         return dict(self.known)
 
-    def call_library(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    def call_library(
+        self, name: str, args: tuple[Any, ...] | None, kwargs: dict[str, Any], rows: Sequence[int]
+    ) -> tuple[bool, Any]:
         """Read an attribute of the environment, found through its wrappers, and call it if it is callable.
+
+        Args:
+            name: the attribute.
+            args: positional arguments of the call; None only reads the attribute.
+            kwargs: keyword arguments of the call.
+            rows: the rows that do it; others do nothing.
 
         Returns:
             Whether it succeeded, and the result or the exception.
         """
+        if self.row not in rows:
+            return True, None
         try:
             find = getattr(self.env, "get_wrapper_attr", None)
             value = getattr(self.env, name) if find is None else find(name)
-            return True, value(*args, **kwargs) if callable(value) else value
+            return True, value(*args, **kwargs) if args is not None and callable(value) else value
         except Exception as error:
             return False, error
 
-    def set_library(self, name: str, values: Sequence[Any]) -> tuple[bool, Any]:
+    def set_library(self, name: str, values: Sequence[Any], rows: Sequence[int]) -> tuple[bool, Any]:
         """Set an attribute of the environment to the value of this row; see :meth:`call_library`."""
+        if self.row not in rows:
+            return True, None
         try:
             assign = getattr(self.env, "set_wrapper_attr", None)
             if assign is None:
@@ -184,6 +196,24 @@ class VectorRow(ArrayEnv):
         except Exception as error:
             return False, error
         return True, None
+
+    def has_library(self, name: str) -> bool:
+        """Return whether the environment has an attribute, found through its wrappers."""
+        find = getattr(self.env, "get_wrapper_attr", None)
+        try:
+            getattr(self.env, name) if find is None else find(name)
+        except AttributeError:
+            return False
+        return True
+
+    def is_wrapped(self, kind: type) -> bool:
+        """Return whether a wrapper of this class is around the environment."""
+        env = self.env
+        while env is not env.unwrapped:
+            if isinstance(env, kind):
+                return True
+            env = env.env
+        return False
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         if not self.is_closed:

@@ -269,7 +269,7 @@ class VectorRows:
 
         Args:
             seeds: the seed of each row.
-            options: the ``options`` of the library's ``reset``.
+            options: the ``options`` of the library's ``reset``, or a list of those of each row.
             mask: which rows.
         """
         at = self._all if mask is None else np.flatnonzero(mask).tolist()
@@ -343,20 +343,61 @@ class VectorRows:
 
     # -- the environments -------------------------------------------------------------------------------------------
 
-    def call(self, name: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> tuple[Any, ...]:
-        """Read an attribute of every environment, and call it if it is callable."""
-        if self.of_library:
-            return _checked(self._call(name, args, kwargs or {}))
-        values = list(getattr(self.batch, name))
-        if not all(callable(value) for value in values):
-            return tuple(values)
-        return tuple(getattr(self.batch, name)(*args, **(kwargs or {})))
+    def call(
+        self,
+        name: str,
+        args: tuple[Any, ...] | None = (),
+        kwargs: dict[str, Any] | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> tuple[Any, ...]:
+        """Read an attribute of some environments, all by default, and call it if it is callable.
 
-    def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of every environment to a value of its own."""
+        Args:
+            name: the attribute.
+            args: positional arguments of the call; None only reads the attribute.
+            kwargs: keyword arguments of the call.
+            rows: the environments.
+        """
+        rows = self._all if rows is None else rows
+        if self.of_library:
+            answers = _checked(self._call(name, args, kwargs or {}, rows))
+            return tuple(answers[row] for row in rows)
+        found: Any = getattr(self.batch, name)
+        if args is not None and callable(found):
+            try:
+                found = found(*args, **(kwargs or {}))
+            except Exception as error:  # a batch calls an attribute in its environments without asking what it is
+                if "not callable" not in str(error):
+                    raise
+        values = list(found) if hasattr(found, "__iter__") else [found] * self.n
+        return tuple(values[row] for row in rows)
+
+    def set(self, name: str, values: Sequence[Any], rows: Sequence[int] | None = None) -> None:
+        """Set an attribute of some environments, all by default.
+
+        Args:
+            name: the attribute.
+            values: a value for each row of the batch.
+            rows: the environments.
+        """
         if not self.of_library:
             raise NotSupported(f"Attributes of {self.batch!r} cannot be set: make the batch with make_vec.")
-        _checked(self._set(name, list(values)))
+        _checked(self._set(name, list(values), self._all if rows is None else list(rows)))
+
+    def has(self, name: str) -> bool:
+        """Return whether all environments have an attribute."""
+        batch: Any = self.batch
+        return all(batch.has_library(name)) if self.of_library else hasattr(batch, name)
+
+    def are_wrapped(self, kind: type) -> list[bool]:
+        """Return of each environment whether a wrapper of this class is around it."""
+        batch: Any = self.batch
+        return list(batch.is_wrapped(kind)) if self.of_library else [False] * self.n
+
+    def action_mask(self) -> np.ndarray | None:
+        """Return the current mask of the actions of a batch that declares one, ``[n, *shape]``; otherwise None."""
+        masks = {} if self.of_library else self.batch.action_masks
+        return None if len(masks) != 1 else self._next[next(iter(masks.values()))].copy()
 
     def close(self) -> None:
         """Close the batch."""
