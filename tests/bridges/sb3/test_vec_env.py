@@ -151,7 +151,7 @@ def test_make_vec_env_makes_the_environments_of_sb3(name):
     compare(make_vec_env(name, num_processes=0, **arguments), env_util.make_vec_env(name, **arguments))
 
 
-def test_options_are_those_of_each_environment():
+def test_each_environment_gets_its_options():
     for options in ({"a": 1}, [{"a": 1}, {}, {"a": 2}]):
         ours, theirs = vec_env(Seen, num_processes=0), DummyVecEnv([Seen] * 3)
         for env in (ours, theirs):
@@ -233,7 +233,7 @@ def test_other_modes_are_refused():
         as_vec_env(make_vec("CartPole-v1", 2, num_processes=0, autoreset_mode="next_step"))
 
 
-def test_what_has_no_batch_is_refused():
+def test_single_environments_are_refused():
     with pytest.raises(NotSupported, match="batch dimension"):
         as_vec_env(Masked())
 

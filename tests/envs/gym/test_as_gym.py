@@ -91,7 +91,7 @@ def test_a_round_trip_gives_the_library_s_own_data(categorical):
 
 
 @pytest.mark.parametrize("backend", ["gymnasium", "gym"])
-def test_a_single_observation_is_a_dict_if_asked_for(backend):
+def test_dict_observations_make_a_dict_of_one_entry(backend):
     library = pytest.importorskip(backend)
     env = as_gym(ArrayCountingEnv(), backend=backend, dict_observations=True)
     assert isinstance(env.observation_space, library.spaces.Dict)

@@ -223,7 +223,7 @@ def test_options_reach_each_environment(told):
     assert list(told.reset()[1]["options"]) == ["None"] * 3
 
 
-def test_seeds_are_one_for_each_environment(told):
+def test_each_environment_gets_its_seed(told):
     numbers = told.reset(seed=7)[0]["place"]
     assert (told.reset(seed=[7, 8, 9])[0]["place"] == numbers).all()
     with pytest.raises(ValueError, match="found 2"):
@@ -277,7 +277,7 @@ def test_environments_with_different_spaces_are_refused():
         make_vec(makes, num_processes=0)
 
 
-def test_a_closed_vector_environment_says_so():
+def test_a_closed_vector_environment_raises_its_error():
     envs = make_vec("CartPole-v1", 2, num_processes=0)
     envs.close()
     envs.close()
@@ -387,7 +387,7 @@ def test_several_observations_are_a_dict():
     envs.close()
 
 
-def test_what_has_no_rows_is_refused():
+def test_environments_without_rows_are_refused():
     with pytest.raises(NotSupported, match="batch dimension"):
         as_vector_env(ArrayCountingEnv())
     with pytest.raises(NotSupported, match=r"one reward|cannot be a vector"):
