@@ -63,6 +63,7 @@ TEST_LIBRARIES = [
     "tensorboard",
     "wandb",
     "mlflow-skinny",
+    "matplotlib",
     "hypothesis",
     "psutil",
 ]
@@ -179,7 +180,7 @@ def portable(session: nox.Session) -> None:
 
 @nox.session
 def torchrl(session: nox.Session) -> None:
-    """Train TorchRL's modules on steppe's data; compare programs of both libraries."""
+    """Test environments of each library in the other, train TorchRL's modules, compare programs of both."""
     install_for_tests(session)
     install_local(session, "steppe-torchrl", dependencies=False)
     # The newest TorchRL, with the version of tensordict that it requires instead of that of the base.
