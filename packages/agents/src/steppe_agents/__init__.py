@@ -7,11 +7,13 @@ each row has an ``agent_info`` and an ``env_info``. ``Collector.get`` fetches th
 from __future__ import annotations
 
 from steppe_agents.actors import CategoricalActor, NormalActor
-from steppe_agents.agent import Agent
+from steppe_agents.agent import Agent, FunctionalAgent
 from steppe_agents.agent_steps import AgentSteps
 from steppe_agents.batchers import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher
+from steppe_agents.episode_rollouts import rollouts
 from steppe_agents.job import Job
 from steppe_agents.policy_bank import PolicyBank
+from steppe_agents.replaying import replay
 from steppe_agents.requests import Requests
 from steppe_agents.trajectories import Trajectories
 from steppe_agents.whole_trajectories import WholeTrajectories
@@ -22,6 +24,7 @@ __all__ = [
     "Batcher",
     "CategoricalActor",
     "EpisodeBatcher",
+    "FunctionalAgent",
     "Job",
     "MonoThreadEpisodeBatcher",
     "NormalActor",
@@ -29,4 +32,6 @@ __all__ = [
     "Requests",
     "Trajectories",
     "WholeTrajectories",
+    "replay",
+    "rollouts",
 ]

@@ -19,13 +19,14 @@ class AgentState:
         policy: the policy; None for random actions, which have no state.
 
     Attributes:
+        spec: the spec of the state of one row.
         keys: the entries of the state; empty if the policy declares none.
     """
 
     def __init__(self, policy: object) -> None:
         self.policy = policy
-        self._spec: Composite = getattr(policy, "agent_state_spec", None) or Composite({})
-        self.keys = list(self._spec.keys(include_nested=True, leaves_only=True))
+        self.spec: Composite = getattr(policy, "agent_state_spec", None) or Composite({})
+        self.keys = list(self.spec.keys(include_nested=True, leaves_only=True))
 
     def begin(self, root: TensorDictBase) -> None:
         """Write the initial state into the root of rows that begin an episode.
@@ -37,9 +38,9 @@ class AgentState:
             return
         make = getattr(self.policy, "initial_state", None)
         size = root.batch_size
-        state = make(root) if callable(make) else self._spec.expand(*size).zero()
+        state = make(root) if callable(make) else self.spec.expand(*size).zero()
         for key in self.keys:
-            leaf, value = self._spec[key], state.get(key, None)
+            leaf, value = self.spec[key], state.get(key, None)
             expected = (*size, *leaf.shape)
             if value is None or tuple(value.shape) != expected or value.dtype != leaf.dtype:
                 returned = "nothing" if value is None else f"{tuple(value.shape)}, {value.dtype}"

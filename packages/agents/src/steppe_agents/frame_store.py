@@ -1,12 +1,11 @@
 """FrameStore: the steps of running rows.
 
-It is used if the data of a request stays in this process or travels in messages.
+It is used for data without a fixed layout, and for data that travels from workers in messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -15,37 +14,9 @@ from tensordict import cat as cat_tds
 from steppe.collectors import scatter
 from steppe.errors import SpecError
 from steppe.specs import CPU
+from steppe_agents.running_row import RunningRow
 
-__all__ = ["FrameStore", "RunningRow"]
-
-
-@dataclass
-class RunningRow:
-    """A row of a request that a lane runs.
-
-    Attributes:
-        place: index in the segment that this process runs.
-        number: index in the whole request; in a slice, the number of the lane.
-        lane: number of the lane, counted over all workers.
-        local_lane: number of the lane in this process.
-        episode: number of the first episode of the row.
-        length: number of steps so far.
-        state: state of the agent at the first step, or None.
-        frames: for each step, its index in the ``FrameStore`` and the index of the row in that step.
-        slot: index of the slot that the row writes to, if the data goes through shared memory.
-        in_slot: number of steps in that slot.
-    """
-
-    place: int
-    number: int
-    lane: int
-    local_lane: int
-    episode: int
-    length: int = 0
-    state: TensorDictBase | None = None
-    frames: list[tuple[int, int]] = field(default_factory=list)
-    slot: int | None = None
-    in_slot: int = 0
+__all__ = ["FrameStore"]
 
 
 class FrameStore:
@@ -58,18 +29,12 @@ class FrameStore:
         """Drop the steps of all rows."""
         self._frames = []
 
-    def drop_running(self) -> None:
-        """Do nothing: the steps of cancelled rows are dropped by the next :meth:`take`."""
-
     def write(self, frame: TensorDictBase, rows: list[RunningRow]) -> None:
         """Store a step of some rows ``[k]``."""
         step = len(self._frames)
         self._frames.append(frame.clone())  # a policy may return views of its weights, which change later
         for at, row in enumerate(rows):
             row.frames.append((step, at))
-
-    def end(self, row: RunningRow, alive: bool) -> None:
-        """Do nothing: a row that has ended keeps its steps until :meth:`take`."""
 
     def take(self, rows: list[RunningRow], running: list[RunningRow]) -> TensorDict:
         """Return and drop the steps of some rows.

@@ -10,15 +10,21 @@ from tensordict import TensorDict
 
 from steppe.collectors import OWN_ENV, Collector, LocalBackend
 from steppe.errors import StateError
+from steppe.storage import Layout
 from steppe_agents.lanes import Lanes
 from steppe_agents.policy_snapshot import PolicySnapshot
 from steppe_agents.segment import Segment
+from steppe_agents.slots import Assembly, Columns, Slots, SlotWriter
 from steppe_agents.trajectories import Trajectories
 
 __all__ = ["LocalRunner", "Runner"]
 
 #: Seconds for which each check of a job runs it, in this process.
 _TURN = 0.005
+
+#: Size of the memory in which the lanes of this process write their steps, in bytes, and its smallest and largest
+#: number of steps. Rows are copied out of it when it is full.
+_BLOCK_BYTES, _FEWEST, _MOST = 4 * 1024 * 1024, 16, 512
 
 
 class Runner:
@@ -90,6 +96,10 @@ class Runner:
         """End all lanes, because the environments are used for batches."""
 
 
+def _never() -> bool:
+    return False
+
+
 class LocalRunner(Runner):
     """Run lanes in this process while the caller waits for the job or checks it.
 
@@ -110,8 +120,12 @@ class LocalRunner(Runner):
             compact=collector.compact,
             name=type(collector).__name__,
             trusted=collector.trust_policy,
+            writer_of=self._new_writer,
         )
         self.n_lanes, self.parts = self.lanes.n, []
+        self._version = 0
+        self._slots: Slots | None = None
+        self._assembly: Assembly | None = None
         self._snapshot = PolicySnapshot(None)
 
     def anew(self) -> LocalRunner:
@@ -124,11 +138,36 @@ class LocalRunner(Runner):
     def begin(self, segment: Segment) -> None:
         self._version = self._backend.policy_version
         self._snapshot = PolicySnapshot(self._backend.policy)
+        lanes = self.lanes
+        lanes.act = self._backend.act
         with self._backend.acting(), self._sole_use:
             if segment.rows is None:
-                self.lanes.begin_slice(segment)
+                lanes.begin_slice(segment)
+                self._infos = lanes.infos_of_lanes
             else:
-                self.lanes.begin_episodes(segment)
+                lanes.begin_episodes(segment)
+                self._infos = lanes.infos_of_rows
+        if self._slots is not None:
+            self._slots.discard()
+            self._assembly = Assembly(self._slots, *self._infos)
+        if isinstance(lanes.store, SlotWriter):
+            lanes.store.version = self._version
+
+    def _new_writer(self, columns: Columns) -> SlotWriter:
+        """Return slots for the data of a job, in memory of this process."""
+        nbytes = Layout.of(columns.step, (self.n_lanes,)).nbytes
+        length = min(max(_BLOCK_BYTES // max(nbytes, 1), _FEWEST), _MOST)
+        slots = self._slots = Slots(columns, 1, self.n_lanes, 1, length, kind="plain")
+        self._assembly = Assembly(slots, *self._infos)
+
+        def wait(is_first: bool) -> bool:
+            assert self._assembly is not None
+            self._assembly.read()
+            return False
+
+        writer = SlotWriter(slots, 0, wait)
+        writer.version = self._version
+        return writer
 
     def reset(
         self, agent_info: TensorDict | None, env_info: TensorDict | None, kwargs: dict[str, Any] | None = None
@@ -159,13 +198,18 @@ class LocalRunner(Runner):
             )
         try:
             with self._backend.acting(), self._sole_use, self._snapshot.acting():
-                while self.lanes.is_running and (end is None or time.monotonic() < end):
-                    self.lanes.step()
+                self.lanes.run(_never if end is None else lambda: time.monotonic() >= end)
         except BaseException:
             # Steps of the environments may be lost, so their episodes cannot continue.
             self.lanes.drop()
             raise
-        part = self.lanes.take(self._version)
+        part: Trajectories | None
+        if isinstance(self.lanes.store, SlotWriter):
+            assert self._assembly is not None
+            self._assembly.read()
+            part = self._assembly.take()
+        else:
+            part = self.lanes.take(self._version)
         if part is not None:
             self.parts.append(part)
         return not self.lanes.is_running

@@ -1,32 +1,42 @@
-"""Slots: shared memory through which workers return the data of requests.
+"""Slots: the memory in which lanes keep the steps of a request, in this process or shared with workers.
 
-A slot holds a part of a row.
+A slot holds steps of one lane. A block is a slot for each lane of a process: all lanes write their step to the same
+position of a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Storage, TensorDictBuilder
-from steppe_agents.frame_store import RunningRow
+from steppe_agents.running_row import RunningRow
 from steppe_agents.trajectories import Trajectories
 
-__all__ = ["Assembly", "Columns", "FullSlot", "SlotWriter", "Slots", "Stopped", "step_counts"]
+__all__ = ["Assembly", "Columns", "SlotWriter", "Slots", "Stopped", "step_counts"]
 
 _Tensors = dict[Any, torch.Tensor]
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+#: The fields of an entry of the log: which steps of a slot belong to which row.
+_SLOT, _START, _LENGTH, _ROW, _LANE, _EPISODE, _FLAGS, _VERSION = range(8)
+#: The flags of an entry: it has the first step of its row; the last one; the row can continue in another slice.
+_FIRST, _LAST, _ALIVE = 1, 2, 4
+#: The counts of a log: entries that were written and read, and blocks that were filled and read.
+_WRITTEN, _READ, _FILLED, _FREED = range(4)
 
 
 class Stopped(Exception):
     """Raised in a waiting worker when the caller cancels the request.
 
-    The worker waits for a free slot.
+    The worker waits for a free block.
     """
 
 
@@ -53,182 +63,235 @@ def step_counts(n_workers: int, fd: int | None = None) -> Storage:
     return Storage(Composite({"steps": Unbounded((), dtype=torch.int64)}), (n_workers,), kind="shared", fd=fd)
 
 
-class FullSlot(NamedTuple):
-    """A slot that a worker has filled, or the last slot of its row.
-
-    The worker sends this to the caller.
-
-    Attributes:
-        slot: number of the slot.
-        row: index of the row in the request; in a slice, the number of the lane.
-        lane, episode: see :class:`~steppe.Trajectories`.
-        length: number of steps in the slot.
-        ends: the slot is the last of its row.
-        alive: the row can continue in another slice.
-    """
-
-    slot: int
-    row: int
-    lane: int
-    episode: int
-    length: int
-    ends: bool
-    alive: bool
-
-
 class Slots:
-    """Shared memory ``[n, length]`` for steps, and a header for each slot.
+    """Memory ``[n_workers * blocks * lanes, length]`` for steps, and a log of each worker of what they belong to.
+
+    A worker writes the data of a row before the entry in its log, and the caller reads the log first. So the caller
+    finds the rows that have ended without a message, while the worker may be in a step that takes long.
 
     Args:
         columns: the layout of the data.
-        n: number of slots.
+        n_workers: number of processes that write.
+        lanes: number of lanes of each.
+        blocks: number of blocks of each.
         length: number of steps in a slot.
+        kind: ``"plain"`` memory of this process, or ``"shared"`` memory.
         fds: the descriptors of another process's memory, which this object then owns. None allocates memory.
     """
 
-    def __init__(self, columns: Columns, n: int, length: int, fds: list[int] | None = None) -> None:
-        self.columns, self.n, self.length = columns, n, length
-        head = Composite({"full": Unbounded((), dtype=torch.int64), "state": columns.state})
-        of_steps, of_heads = fds or (None, None)
-        self.steps = Storage(columns.step, (n, length), kind="shared", fd=of_steps)
-        self.heads = Storage(head, (n,), kind="shared", fd=of_heads)
-        #: 1 for a slot that has not been read: the worker sets it, and the caller clears it.
-        self.full = self.heads.arrays["full"]
-        self.state_keys = [key for key in self.heads.tensors if key != "full"]
+    def __init__(
+        self,
+        columns: Columns,
+        n_workers: int,
+        lanes: int,
+        blocks: int,
+        length: int,
+        *,
+        kind: Literal["plain", "shared"] = "shared",
+        fds: Sequence[int] | None = None,
+    ) -> None:
+        self.columns, self.n_workers, self.lanes, self.blocks, self.length = columns, n_workers, lanes, blocks, length
+        #: At most ``lanes`` rows end in a step, and ``lanes`` more entries are written when a block is full.
+        self.capacity = blocks * lanes * (length + 1)
+        log = Composite(
+            entries=Unbounded((self.capacity, 8), dtype=torch.int64), counts=Unbounded((4,), dtype=torch.int64)
+        )
+        of_steps, of_states, of_logs = fds or (None, None, None)
+        rows = (n_workers * blocks * lanes, length)
+        states = Composite({"none": Unbounded((), dtype=torch.bool)}) if columns.state.is_empty() else columns.state
+        self.steps = Storage(columns.step, rows, kind=kind, fd=of_steps)
+        self.states = Storage(states, rows if not columns.state.is_empty() else (1, 1), kind=kind, fd=of_states)
+        self.logs = Storage(log, (n_workers,), kind=kind, fd=of_logs)
+        self.entries, self.counts = self.logs.arrays["entries"], self.logs.arrays["counts"]
+        self.state_keys: list[Any] = [] if columns.state.is_empty() else list(self.states.tensors)
+
+    @property
+    def settings(self) -> tuple[Columns, int, int, int, int]:
+        """The arguments with which another process makes this object."""
+        return self.columns, self.n_workers, self.lanes, self.blocks, self.length
 
     @property
     def fds(self) -> list[int]:
         """The file descriptors of the memory, for another process."""
-        return [self.steps.fd, self.heads.fd]
+        return [self.steps.fd, self.states.fd, self.logs.fd]
+
+    def discard(self) -> None:
+        """Drop what the logs hold of an earlier job. No worker may be writing."""
+        self.counts[:, _READ] = self.counts[:, _WRITTEN]
+        self.counts[:, _FREED] = self.counts[:, _FILLED]
 
     @property
     def nbytes(self) -> int:
         """The size of all slots in bytes, which does not depend on the size of requests."""
-        return self.steps.layout.nbytes + self.heads.layout.nbytes
-
-    def of_worker(self, worker: int, n_workers: int) -> range:
-        """Return the numbers of the slots of one worker."""
-        return range(self.n * worker // n_workers, self.n * (worker + 1) // n_workers)
+        return self.steps.layout.nbytes + self.states.layout.nbytes + self.logs.layout.nbytes
 
 
 class SlotWriter:
-    """Write the steps of rows to slots, in a worker.
+    """Write the steps of rows to slots, in the process of the lanes.
 
     Args:
         slots: the slots of all workers.
-        rows: the numbers of this worker's slots, at least one for each of its lanes.
-        send: sends full slots to the caller.
-        pause: waits for a short time; returns True if the caller cancels the request.
+        worker: which worker writes.
+        wait: waits for the caller to read blocks, and gets whether it is the first call for a block; returns True if
+            the caller cancels the request.
+
+    Attributes:
+        position: the step of the current block that is written next.
+        version: version of the policy of the current job.
+        blocks_begun: how many blocks this object has begun.
+        tensors, states: the memory of the current block, ``[lanes, length, *shape]`` by key.
     """
 
-    def __init__(
-        self, slots: Slots, rows: range, send: Callable[[list[FullSlot]], None], pause: Callable[[], bool]
-    ) -> None:
-        self.slots, self._own, self._send, self._pause = slots, rows, send, pause
-        self._columns = [(key, tensor.flatten(0, 1)) for key, tensor in slots.steps.tensors.items()]
-        self._in_use: set[int] = set()
-        self._full: list[FullSlot] = []
-        self._checked = False
+    def __init__(self, slots: Slots, worker: int, wait: Callable[[bool], bool]) -> None:
+        self.slots, self._wait, self.version = slots, wait, 0
+        self._first = worker * slots.blocks * slots.lanes
+        self._entries, self._counts = slots.entries[worker], slots.counts[worker]
+        self._blocks = [self._views(block) for block in range(slots.blocks)]
+        self.blocks_begun = 0
+        self._begin_block()
 
-    def clear(self) -> None:
-        """Free the slots of all rows, and drop the full slots that were not reported yet."""
-        self._in_use.clear()
-        self._full = []
+    def _views(self, block: int) -> tuple[_Tensors, _Tensors]:
+        at = slice(self._first + block * self.slots.lanes, self._first + (block + 1) * self.slots.lanes)
+        states = {key: self.slots.states.tensors[key][at] for key in self.slots.state_keys}
+        return {key: tensor[at] for key, tensor in self.slots.steps.tensors.items()}, states
 
-    def drop_running(self) -> None:
-        """Free the slots of the rows that have not ended."""
-        self._in_use.clear()
+    def _begin_block(self) -> None:
+        self.position, self._is_closed = 0, False
+        self.blocks_begun += 1
+        self._block = int(self._counts[_FILLED]) % self.slots.blocks
+        self.tensors, self.states = self._blocks[self._block]
+        self._flat = [(key, tensor.flatten(0, 1)) for key, tensor in self.tensors.items()]
 
-    def write(self, frame: TensorDictBase, rows: list[RunningRow]) -> None:
-        """Write a step of some rows ``[k]``.
+    def make_room(self, rows: Sequence[RunningRow]) -> bool:
+        """Begin the next block if the current one is full; return whether it did.
+
+        Args:
+            rows: the rows that run; their part in the full block is entered in the log.
+
+        Raises:
+            Stopped: the caller cancels the request.
+        """
+        if self.position < self.slots.length:
+            return False
+        if not self._is_closed:
+            self.enter([(row, 0) for row in rows])
+            self._counts[_FILLED] += 1
+            self._is_closed = True
+        is_first = True
+        while self._counts[_FILLED] - self._counts[_FREED] >= self.slots.blocks:
+            if self._wait(is_first):
+                raise Stopped
+            is_first = False
+        self._begin_block()
+        for row in rows:
+            row.begun_at = 0
+        return True
+
+    def write(self, frame: TensorDictBase, lanes: list[int]) -> None:
+        """Write a step of some lanes ``[k]`` to the current position.
 
         Raises:
             SpecError: entries or shapes of the step differ from the layout.
-            Stopped: the caller cancels the request.
         """
-        length = self.slots.length
-        positions = []
-        for row in rows:
-            if row.slot is None:
-                row.slot, row.in_slot = self._wait_for_slot(), 0
-                if row.state is not None and not row.length:
-                    for key in self.slots.state_keys:
-                        self.slots.heads.tensors[key][row.slot].copy_(row.state.get(key[1:]))
-            positions.append(row.slot * length + row.in_slot)
-            row.in_slot += 1
-        at = torch.tensor(positions, device=CPU)
-        if not self._checked:
-            self._check(frame)
-            self._checked = True
+        at = torch.tensor(lanes, device=CPU) * self.slots.length + self.position
         try:
-            for key, column in self._columns:
+            for key, column in self._flat:
                 column.index_copy_(0, at, frame.get(key))
         except (RuntimeError, KeyError, AttributeError, TypeError):
-            self._check(frame)
+            self.check(frame)
             raise
-        for row in rows:
-            if row.in_slot == length:
-                self._close(row, ends=False, alive=False)
+        self.position += 1
 
-    def end(self, row: RunningRow, alive: bool) -> None:
-        """End a row, after its last step was written.
+    def write_state(self, state: TensorDictBase | None, lanes: Sequence[int]) -> None:
+        """Write the agent's states ``[k]`` of rows that begin in some lanes with the next step."""
+        if self.states and state is not None:
+            for key, tensor in self.states.items():
+                tensor[list(lanes), self.position] = state.get(key)
+
+    def enter(self, rows: Sequence[tuple[RunningRow, int]]) -> None:
+        """Enter the steps of rows since their last entry in the log.
 
         Args:
-            row: the row.
-            alive: the row can continue in another slice.
+            rows: rows, each with ``LAST`` and ``ALIVE`` flags; 0 for a row that goes on.
         """
-        if row.slot is not None:
-            self._close(row, ends=True, alive=alive)
-        else:  # write() has closed the slot, because the last step filled it
-            last = max(i for i, full in enumerate(self._full) if full.row == row.number)
-            self._full[last] = self._full[last]._replace(ends=True, alive=alive)
+        written, capacity = int(self._counts[_WRITTEN]), self.slots.capacity
+        slot = self._first + self._block * self.slots.lanes
+        for row, flags in rows:
+            length = self.position - row.begun_at
+            if not length and not flags:
+                continue
+            first = 0 if row.has_entry else _FIRST
+            row.has_entry = True
+            self._entries[written % capacity] = (
+                *(slot + row.local_lane, row.begun_at, length, row.number, row.lane, row.episode),
+                *(flags | first, self.version),
+            )
+            row.begun_at = self.position
+            written += 1
+        self._counts[_WRITTEN] = written
 
-    def take(self) -> list[FullSlot]:
-        """Return the slots that have been closed since the last call."""
-        full, self._full = self._full, []
-        return full
+    def end(self, row: RunningRow, alive: bool) -> None:
+        """Enter the last steps of a row in the log."""
+        self.enter([(row, _LAST | (_ALIVE if alive else 0))])
 
-    def _close(self, row: RunningRow, *, ends: bool, alive: bool) -> None:
-        """Pass the slot of a row to the caller."""
-        assert row.slot is not None
-        self.slots.full[row.slot] = 1
-        self._in_use.discard(row.slot)
-        self._full.append(FullSlot(row.slot, row.number, row.lane, row.episode, row.in_slot, ends, alive))
-        row.slot = None
+    def fits(self, frame: TensorDictBase) -> bool:
+        """Return whether a step ``[k]`` has the layout of the slots."""
+        values = dict(frame.items(True, True))
+        return values.keys() == self.tensors.keys() and all(
+            values[key].shape[1:] == tensor.shape[2:] and values[key].dtype is tensor.dtype
+            for key, tensor in self.tensors.items()
+        )
 
-    def _wait_for_slot(self) -> int:
-        """Return a free slot of this worker.
-
-        If all slots are full, wait until the caller has read one.
-        """
-        while True:
-            for slot in self._own:
-                if slot not in self._in_use and not self.slots.full[slot]:
-                    self._in_use.add(slot)
-                    return slot
-            if self._full:
-                self._send(self.take())
-            if self._pause():
-                raise Stopped
-
-    def _check(self, frame: TensorDictBase) -> None:
-        """Raise an error if a step has another layout than the slots."""
-        rows = frame.batch_size
-        expected = {key: tuple(tensor.shape[2:]) for key, tensor in self.slots.steps.tensors.items()}
-        actual = {key: tuple(frame.get(key).shape[len(rows) :]) for key in frame.keys(True, True)}
+    def check(self, frame: TensorDictBase) -> None:
+        """Raise a SpecError if a step ``[k]`` has another layout than the slots."""
+        expected = {key: tuple(tensor.shape[2:]) for key, tensor in self.tensors.items()}
+        actual = {key: tuple(value.shape[1:]) for key, value in frame.items(True, True)}
         problems = [f"{key!r} is missing" for key in expected if key not in actual]
         problems += [f"{key!r} is not declared" for key in actual if key not in expected]
         problems += [
-            f"{key!r} has shape {actual[key]} but the specs have {shape}"
+            f"{key!r} has shape {actual[key]}, and had {shape} in the first step"
             for key, shape in expected.items()
             if key in actual and actual[key] != shape
         ]
+        problems += [
+            f"{key!r} has dtype {frame.get(key).dtype}, and had {tensor.dtype} in the first step"
+            for key, tensor in self.tensors.items()
+            if key in actual and frame.get(key).dtype is not tensor.dtype
+        ]
         if problems:
-            raise SpecError(f"A step does not match the specs of environment and policy: {'; '.join(problems)}.")
+            raise SpecError(f"A step does not have the entries of the first one: {'; '.join(problems)}.")
+
+
+class _Piece:
+    """Steps that were copied from slots.
+
+    Attributes:
+        data: the steps ``[count, *shape]`` by key.
+        count: number of steps.
+        used: number of steps of rows that were not taken.
+    """
+
+    def __init__(self, data: _Tensors, count: int) -> None:
+        self.data, self.count, self.used = data, count, count
+
+
+@dataclass
+class _Row:
+    """A row that the caller has read in part or whole.
+
+    Attributes:
+        parts: the piece, the first step there and the number of steps of each part of the row.
+        state: the agent's state at the first step.
+        entry: the last entry of the log.
+    """
+
+    parts: list[tuple[_Piece, int, int]]
+    state: _Tensors
+    entry: list[int]
 
 
 class Assembly:
-    """Assemble rows from slots, in the caller's process.
+    """Copy steps from slots, and assemble rows, in the caller's process.
 
     Args:
         slots: the slots of all workers.
@@ -237,70 +300,114 @@ class Assembly:
 
     def __init__(self, slots: Slots, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         self.slots, self.agent_info, self.env_info = slots, agent_info, env_info
-        self._running: dict[int, list[tuple[int, _Tensors]]] = {}
-        self._states: dict[int, _Tensors] = {}
-        self._ended: list[tuple[FullSlot, int]] = []
+        self._running: dict[int, _Row] = {}
+        self._ended: list[_Row] = []
+        self._steps = [(key, tensor.flatten(0, 1)) for key, tensor in slots.steps.tensors.items()]
+        self._states = [(key, slots.states.tensors[key].flatten(0, 1)) for key in slots.state_keys]
 
-    def add(self, full: Iterable[FullSlot], version: int) -> None:
-        """Copy the data of full slots, and free them.
+    def read(self) -> None:
+        """Read the logs of all workers, copy the data, and free the blocks that were read."""
+        for worker in range(self.slots.n_workers):
+            self._read(worker)
 
-        Args:
-            full: the slots.
-            version: version of the policy in the worker.
-        """
-        slots = self.slots
-        for slot in full:
-            if slot.row not in self._running:
-                heads = slots.heads.tensors
-                self._states[slot.row] = {key[1:]: heads[key][slot.slot].clone() for key in slots.state_keys}
-            data = {key: tensor[slot.slot, : slot.length].clone() for key, tensor in slots.steps.tensors.items()}
-            self._running.setdefault(slot.row, []).append((slot.length, data))
-            slots.full[slot.slot] = 0
-            if slot.ends:
-                self._ended.append((slot, version))
+    def _read(self, worker: int) -> None:
+        counts = self.slots.counts[worker]
+        # The entries of a full block are in the log before the block counts as full.
+        filled = int(counts[_FILLED])
+        written, read = int(counts[_WRITTEN]), int(counts[_READ])
+        if written > read:
+            entries = self.slots.entries[worker][np.arange(read, written) % self.slots.capacity]
+            self._copy(entries)
+            counts[_READ] = written
+        counts[_FREED] = filled
+
+    def _copy(self, entries: _Array) -> None:
+        """Copy the steps of some entries of a log."""
+        lengths = entries[:, _LENGTH]
+        count = int(lengths.sum())
+        first = np.cumsum(lengths) - lengths
+        begin = entries[:, _SLOT] * self.slots.length + entries[:, _START]
+        index = torch.from_numpy(np.repeat(begin - first, lengths) + np.arange(count))
+        piece = _Piece({key: column[index] for key, column in self._steps}, count)
+        states: list[_Tensors] = []
+        if self._states:
+            at = torch.from_numpy(begin)
+            columns = {key: column[at.clamp(max=len(column) - 1)] for key, column in self._states}
+            states = [{key: column[row] for key, column in columns.items()} for row in range(len(entries))]
+        for at_entry, (entry, start) in enumerate(zip(entries.tolist(), first.tolist(), strict=True)):
+            if entry[_FLAGS] & _FIRST:
+                self._running[entry[_ROW]] = _Row([], states[at_entry] if states else {}, entry)
+            row = self._running.get(entry[_ROW])
+            if row is None:  # a row of a job that was cancelled
+                piece.used -= entry[_LENGTH]
+                continue
+            row.parts.append((piece, start, entry[_LENGTH]))
+            row.entry = entry
+            if entry[_FLAGS] & _LAST:
+                self._ended.append(self._running.pop(entry[_ROW]))
 
     def take(self) -> Trajectories | None:
         """Return the rows that have ended since the last call, sorted.
 
         Returns None if no row has ended.
         """
-        taken, self._ended = sorted(self._ended, key=lambda each: each[0].row), []
+        taken, self._ended = sorted(self._ended, key=lambda row: row.entry[_ROW]), []
         if not taken:
             return None
-        ends = [slot for slot, _ in taken]
-        parts = [self._running.pop(slot.row) for slot in ends]
-        states = [self._states.pop(slot.row) for slot in ends]
-        lengths = [sum(length for length, _ in row) for row in parts]
-        n, longest = len(ends), max(lengths)
-        out = {
-            key: tensor.new_zeros((n, longest, *tensor.shape[2:])) for key, tensor in self.slots.steps.tensors.items()
-        }
-        for at, row in enumerate(parts):
-            begun = 0
-            for length, data in row:
-                for key, value in data.items():
-                    out[key][at, begun : begun + length] = value
-                begun += length
-        steps = TensorDictBuilder(self.slots.columns.step, (n, longest))(out)
+        lengths = np.array([sum(length for _, _, length in row.parts) for row in taken])
+        n, longest = len(taken), int(lengths.max())
+        steps = TensorDictBuilder(self.slots.columns.step, (n, longest))(self._padded(taken, n, longest))
         steps.names = [None, "time"]
-        rows = torch.tensor([slot.row for slot in ends], device=CPU)
+        entries = torch.tensor([row.entry for row in taken], device=CPU)
+        rows = entries[:, _ROW]
         state = None
         if self.slots.state_keys:
-            stacked = {key: torch.stack([each[key] for each in states]) for key in states[0]}
-            state = TensorDict(
-                {key if len(key) > 1 else key[0]: value for key, value in stacked.items()}, batch_size=[n]
-            )
+            state = TensorDict(batch_size=[n])
+            for key in self.slots.state_keys:
+                state.set(key, torch.stack([row.state[key] for row in taken]))
+        self._compact()
         made: Any = Trajectories
         return made(  # type: ignore[no-any-return]
             steps=steps,
-            length=torch.tensor(lengths, device=CPU),
-            alive=torch.tensor([slot.alive for slot in ends], device=CPU),
+            length=torch.from_numpy(lengths),
+            alive=(entries[:, _FLAGS] & _ALIVE).bool(),
             row=rows,
-            lane=torch.tensor([slot.lane for slot in ends], device=CPU),
-            episode=torch.tensor([slot.episode for slot in ends], device=CPU),
-            policy_version=torch.tensor([version for _, version in taken], device=CPU),
+            lane=entries[:, _LANE].clone(),
+            episode=entries[:, _EPISODE].clone(),
+            policy_version=entries[:, _VERSION].clone(),
             agent_info=None if self.agent_info is None else self.agent_info[rows],
             env_info=None if self.env_info is None else self.env_info[rows],
             agent_state=state,
             batch_size=[n],
         )
+
+    def _padded(self, taken: list[_Row], n: int, longest: int) -> _Tensors:
+        """Return the steps of rows ``[n, longest, *shape]``, with zeros after the end of each."""
+        parts: dict[int, tuple[_Piece, list[tuple[int, int, int]]]] = {}
+        for at, row in enumerate(taken):
+            begun = at * longest
+            for piece, start, length in row.parts:
+                parts.setdefault(id(piece), (piece, []))[1].append((start, begun, length))
+                piece.used -= length
+                begun += length
+        moves = []
+        for piece, copied in parts.values():
+            starts, targets, lengths = np.array(copied).T
+            offset = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            source = torch.from_numpy(np.repeat(starts, lengths) + offset)
+            moves.append((piece.data, source, torch.from_numpy(np.repeat(targets, lengths) + offset)))
+        padded = {}
+        for key, column in self._steps:
+            out = column.new_zeros((n * longest, *column.shape[1:]))
+            for data, source, target in moves:
+                out[target] = data[key][source]
+            padded[key] = out.reshape(n, longest, *column.shape[1:])
+        return padded
+
+    def _compact(self) -> None:
+        """Let go of the steps of rows that were taken, in pieces that rows which run hold."""
+        for row in self._running.values():
+            for at, (piece, start, length) in enumerate(row.parts):
+                if piece.used * 2 < piece.count:
+                    data = {key: value[start : start + length].clone() for key, value in piece.data.items()}
+                    row.parts[at] = _Piece(data, length), 0, length

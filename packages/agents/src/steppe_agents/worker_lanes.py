@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from tensordict import TensorDict
@@ -11,7 +12,8 @@ from steppe.storage import Storage
 from steppe_agents.lanes import Lanes
 from steppe_agents.runners import LocalRunner
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Columns, FullSlot, Slots, SlotWriter, Stopped, step_counts
+from steppe_agents.slots import Columns, Slots, SlotWriter, Stopped, step_counts
+from steppe_agents.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from steppe_agents.requests import Requests
@@ -40,16 +42,14 @@ class WorkerLanes:
         """Map shared memory: for the data of requests, or for the number of steps of each worker.
 
         Args:
-            message: ``("slots", columns, number of slots, steps of a slot)`` or ``("steps",)``.
+            message: ``("slots", *slots.settings)`` or ``("steps",)``.
             fds: descriptors of the memory.
         """
         if message[0] == "steps":
             self._steps = step_counts(self._link.n_workers, fds[0])
             return
-        _, columns, n, length = message
-        slots = Slots(columns, n, length, fds)
-        slots_of_worker = slots.of_worker(self._link.worker.index, self._link.n_workers)
-        self._slot_writer = SlotWriter(slots, slots_of_worker, self._send_slots, self._pause)
+        slots = Slots(*message[1:], fds=fds)
+        self._slot_writer = SlotWriter(slots, self._link.worker.index, self._wait)
 
     def reset_lanes(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         """Let the next slice begin an episode in each lane."""
@@ -70,12 +70,12 @@ class WorkerLanes:
         self._count_step()
         return columns
 
-    def request(self, segment: Segment, first_lane: int) -> tuple[str, object, int]:
+    def request(self, segment: Segment, first_lane: int) -> tuple[str, Trajectories | None, int]:
         """Run a segment to its end; see :meth:`go_on`."""
         self._begin(segment, first_lane)
         return self.go_on()
 
-    def go_on(self) -> tuple[str, object, int]:
+    def go_on(self) -> tuple[str, Trajectories | None, int]:
         """Run the current segment to its end.
 
         Returns:
@@ -84,17 +84,20 @@ class WorkerLanes:
         lanes = self._lanes()
         self._link.keep_weights()
         with self._link.backend.acting():
-            while lanes.is_running:
-                try:
-                    lanes.step()
-                except Stopped:
-                    lanes.cancel()
-                self._count_step()
-                if self._link.collection_stopped():
-                    lanes.cancel()
-                elif lanes.is_running and lanes.has_finished and (report := self._report(lanes)) is not None:
-                    self._link.worker.say(report)  # at once: the next step of another row may be slow
+            try:
+                lanes.run(partial(self._after_step, lanes))
+            except Stopped:
+                pass
+        if lanes.is_running:
+            lanes.cancel()
         return "end", self._report(lanes), len(lanes.live)
+
+    def _after_step(self, lanes: Lanes) -> bool:
+        """Report rows that travel in messages, and return whether the caller cancels the request."""
+        self._count_step()
+        if lanes.has_finished:
+            self._link.worker.say(self._report(lanes))  # at once: the next step of another row may be slow
+        return self._link.collection_stopped()
 
     def _count_step(self) -> None:
         """Tell the caller that this worker is not stuck."""
@@ -106,14 +109,16 @@ class WorkerLanes:
         assert isinstance(requests.runner, LocalRunner)
         lanes = requests.runner.lanes
         lanes.worker, lanes.n_workers = self._link.worker.index, self._link.n_workers
+        lanes.writer_of = None  # the caller allocates the slots
         if self._slot_writer is not None:
             lanes.store = self._slot_writer
+            self._slot_writer.version = self._link.backend.policy_version
         return lanes
 
     def _begin(self, segment: Segment, first_lane: int) -> Lanes:
         self._link.take_weights()
         lanes = self._lanes()
-        lanes.first_lane = first_lane
+        lanes.first_lane, lanes.act = first_lane, self._link.backend.act
         with self._link.backend.acting():
             if segment.rows is None:
                 lanes.begin_slice(segment)
@@ -121,25 +126,19 @@ class WorkerLanes:
                 lanes.begin_episodes(segment)
         return lanes
 
-    def _report(self, lanes: Lanes) -> tuple[str, object, int] | None:
-        """Return the rows or slots to report; None if there are none.
+    def _report(self, lanes: Lanes) -> Trajectories | None:
+        """Return the rows that have ended since the last report; None if their data is in slots, or there are none."""
+        return lanes.take(self._link.backend.policy_version) if lanes.has_finished else None
 
-        These are the rows that have ended since the last report, or the slots that are full.
-        """
-        version = self._link.backend.policy_version
-        if isinstance(lanes.store, SlotWriter):
-            lanes.forget_finished()
-            full = lanes.store.take()
-            return ("slots", full, version) if full else None
-        return ("rows", lanes.take(version), 0) if lanes.has_finished else None
+    def _wait(self, is_first: bool) -> bool:
+        """Wait for the caller to read a block.
 
-    def _send_slots(self, full: list[FullSlot]) -> None:
-        self._link.worker.say(("slots", full, self._link.backend.policy_version))
-
-    def _pause(self) -> bool:
-        """Wait for the caller to read a slot.
+        Args:
+            is_first: the wait for this block begins.
 
         Returns True if the caller cancels the request, or has ended.
         """
+        if is_first:
+            self._link.worker.say(None)  # wakes a caller that waits for the end
         self._count_step()
         return self._link.collection_stopped() or self._link.worker.pause(_SLOT_LOOK)

@@ -109,7 +109,10 @@ class WorkerRunner(Runner):
 
     def _start(self, messages: dict[int, tuple[object, ...]], *, first: bool = False) -> None:
         if not first:
-            self._assembly = None if self.slots is None else Assembly(self.slots, *self._infos_of_all)
+            self._assembly = None
+            if self.slots is not None:
+                self.slots.discard()
+                self._assembly = Assembly(self.slots, *self._infos_of_all)
         self.backend.start(messages, self._receive_first if first else self._receive)
 
     def _receive_first(self, worker: int, columns: Columns | None) -> bool:
@@ -127,9 +130,9 @@ class WorkerRunner(Runner):
         if len(columns) == self.backend.num_workers:
             self._layout_known = True
             if columns[0] is not None and all(each == columns[0] for each in columns):
-                self.slots = Slots(columns[0], self._n_slots, self._slot_len)
-                memory = ("slots", columns[0], self._n_slots, self._slot_len)
-                self.backend.hand(("requests", memory), self.slots.fds)
+                blocks = self._n_slots // self.n_lanes
+                self.slots = Slots(columns[0], len(columns), self.each, blocks, self._slot_len)
+                self.backend.hand(("requests", ("slots", *self.slots.settings)), self.slots.fds)
         self._start(dict.fromkeys(workers, ("requests", "go_on")))
         if self._cancelled:
             self.backend.interrupt()
@@ -158,8 +161,10 @@ class WorkerRunner(Runner):
             with uninterrupted():
                 if self._waiting and self._firsts.keys() >= self._waiting:
                     self._continue()
-                if self._assembly is not None and (part := self._assembly.take()) is not None:
-                    self.parts.append(part)
+                if self._assembly is not None:
+                    self._assembly.read()
+                    if (part := self._assembly.take()) is not None:
+                        self.parts.append(part)
             if not self.backend.requested:
                 return True
             if end is not None and time.monotonic() >= end:
@@ -191,25 +196,18 @@ class WorkerRunner(Runner):
         return look if remaining is None else min(remaining, look)
 
     def _receive(self, worker: int, report: Any) -> bool:
-        """Process a report of ``WorkerLanes``.
+        """Receive a report of ``WorkerLanes``.
 
-        A report contains rows or full slots; the last one ends the segment.
+        Reports are rows, or None if the worker waits until slots are read; the last one ends the segment.
 
         Returns:
             Whether the segment of this worker has ended.
         """
-        is_last: bool = report[0] == "end"
+        is_last = isinstance(report, tuple)
         if is_last:
-            self._live[worker] = report[2]
-            report = report[1]
-        if report is None:
-            return is_last
-        kind, data, version = report
-        if kind == "slots":
-            assert self._assembly is not None
-            self._assembly.add(data, version)
-        else:
-            self.parts.append(data)
+            _, report, self._live[worker] = report
+        if report is not None:
+            self.parts.append(report)
         return is_last
 
     def cancel(self) -> None:

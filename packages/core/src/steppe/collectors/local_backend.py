@@ -16,6 +16,7 @@ from steppe.collectors.agent_hook import AgentDeclarations, agent_stepper
 from steppe.collectors.batch_maker import BatchMaker
 from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.collector_backend import CollectorBackend
+from steppe.collectors.planning import planned
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.envs import EnvBase, set_exploration_type
 from steppe.errors import ClosedError, SpecError
@@ -85,7 +86,7 @@ class LocalBackend(CollectorBackend):
     @property
     def act(self) -> Callable[[TensorDictBase], TensorDictBase]:
         """The policy as it is called with rows ``[k]``, or the random actions in its place."""
-        return self._acting.random if self._acting.in_requests is None else self._acting.in_requests
+        return self._acting.random if self._acting.in_requests is None else planned(self._acting.in_requests)
 
     @property
     def env_info_spec(self) -> Composite:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -135,17 +136,21 @@ class RowSteps:
         root = step_mdp(put_next(tensordict, self._built(data)))
         return root if fresh is None else write_begun(root, fresh)
 
-    def advance(self, tensordict: TensorDictBase, *, reset: bool = True) -> Ended:
+    def advance(self, tensordict: TensorDictBase, *, reset: bool = True, at: Sequence[int] | None = None) -> Ended:
         """Step all rows, leaving the data in ``rows``.
 
         Args:
             tensordict: root data with the action.
             reset: begin episodes in the rows that ended.
+            at: step these rows only, without resets.
 
         Returns:
             The rows that ended.
         """
         actions, _ = self._inputs(tensordict)
+        if at is not None:
+            in_rows = isinstance(actions, (list, np.ndarray)) and len(actions) == self.writer.n
+            return self._step([actions[row] for row in at] if in_rows else actions, at)
         return self._step_and_reset(actions, self._infos(tensordict)) if reset else self._step(actions)
 
     def _infos(self, tensordict: TensorDictBase) -> list[EnvInfo | None] | None:

@@ -92,6 +92,8 @@ class RowFrames:
         #: The entries of the environment in the root that the policy was given.
         self._views: dict[Key, torch.Tensor] = {}
         self._columns: dict[Key, list[Any]] = {}
+        #: Steps the environment for the caller of ``run``; None if this object does.
+        self._advance: Callable[[TensorDictBase], Ended] | None = None
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class RowFrames:
 
     def _next_root(self, t: int, root: TensorDictBase, ended: Ended) -> TensorDictBase:
         """Return the root of step ``t``, with the entries of the policy that ``step_mdp`` keeps."""
-        kept = self._kept_for_next_root(root)
+        kept = self._kept_for_next_root(root) if self._advance is None else {}
         if self._private:
             self._copy_root(kept, self._private, ended)
         if ended:
@@ -270,6 +272,7 @@ class RowFrames:
         goes_on: bool = False,
         until_done: bool = False,
         stopped: Callable[[], bool] | None = None,
+        advance: Callable[[TensorDictBase], Ended] | None = None,
     ) -> TensorDictBase:
         """Take steps, after those that were taken already.
 
@@ -280,11 +283,15 @@ class RowFrames:
             goes_on: rows that end in the last step are reset too, because more steps follow later.
             until_done: end with the first step in which a row ends.
             stopped: called after each step; True ends the steps there.
+            advance: steps the environment with ``self.steps`` in place of this method, for callers that step some rows
+                only and choose which rows begin episodes. It returns the rows whose episode ended. The frames then hold
+                the entries of the environment, and the caller keeps those of the policy.
 
         Returns:
             If ``goes_on``, the root of the step that follows, in memory of its own.
         """
         self._begin(root)
+        self._advance = advance
         if self._take is not None:
             ended = self._with_blocks(self._take, end, goes_on, until_done, stopped)
         else:
@@ -305,11 +312,14 @@ class RowFrames:
         stopped: Callable[[], bool] | None,
     ) -> tuple[TensorDictBase, Ended]:
         """Step with a policy; return the last root, and the rows that ended in its step."""
-        advance, keep_root, next_root, t = self.steps.advance, self._keep_root, self._next_root, self.taken
+        steps, own, keep_root, next_root, t = self.steps, self._advance, self._keep_root, self._next_root, self.taken
         while True:
             root = with_written(root, act(root))
-            ended = advance(root, reset=goes_on or not (until_done or t + 1 == end))
-            keep_root(t, root)
+            if own is None:
+                ended = steps.advance(root, reset=goes_on or not (until_done or t + 1 == end))
+                keep_root(t, root)
+            else:
+                ended = own(root)
             for array, written in self._copies:
                 array[t] = written
             t += 1

@@ -1,0 +1,445 @@
+"""LaneRows: step the lanes of a segment through the row writer of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import Ended, RandomActions, RowFrames, no_row_frames_reason, with_written
+from steppe.errors import NotSupported
+from steppe.specs import CPU, below_next
+from steppe.storage import build_td, entries
+from steppe_agents.running_row import RunningRow
+from steppe_agents.slots import SlotWriter
+
+if TYPE_CHECKING:
+    from steppe_agents.lanes import Lanes
+
+__all__ = ["LaneRows"]
+
+_NO_LIMIT = 2**62
+
+
+class LaneRows:
+    """Step the lanes of a segment for many steps, without TensorDicts in between.
+
+    ``RowFrames`` steps the environment and writes its entries to the current block of slots. This object calls the
+    policy, writes its entries to the same block, and begins and ends rows. Data has a row for each lane here, idle ones
+    included. A policy is called with the rows of active lanes.
+
+    Args:
+        lanes: the lanes, which have the state of the segment between two runs.
+    """
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes, self._env = lanes, lanes.env
+        self._has_batch = bool(lanes.env.batch_dims)
+        self._frames: RowFrames | None = None
+        #: The block, and the position there, at which the first frame of ``_frames`` is.
+        self._frames_at: tuple[int, int] = (-1, 0)
+        self._version = -1
+        self._writer: SlotWriter
+        self._began: list[int] = []
+        self._ended: list[tuple[RunningRow, bool]] = []
+        self._truncated: list[int] = []
+
+    def problem(self, root: TensorDictBase) -> str | None:
+        """Return why a segment cannot be stepped through rows, or None if it can.
+
+        Args:
+            root: the root of the next step, of the active lanes.
+        """
+        env, act = self._env, self._lanes.act
+        if isinstance(act, RandomActions) and not act.in_blocks:
+            return "random actions are drawn from the data of each step."
+        if not isinstance(self._lanes.store, SlotWriter):
+            return "the data has no fixed layout."
+        if self._lanes.resets_whole:
+            return "the rows of the batch are reset together."
+        start = build_td({}, env.batch_size)
+        problem = no_row_frames_reason(env, start, acts=True)
+        if problem is not None:
+            return problem
+        layout = env.row_run_steps.layout
+        known = {key for key, _, _ in layout.observations} | set(layout.done_keys)
+        missing = [key for key in (*env.observation_keys, *env.state_keys) if key not in known]
+        return f"the entries {missing} have no fixed layout." if missing else None
+
+    # -- one run --------------------------------------------------------------------------------------------------
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Step the active lanes until the segment ends, the current block is full, or ``stopped`` returns True.
+
+        Args:
+            stopped: called after each step.
+        """
+        lanes = self._lanes
+        assert isinstance(lanes.store, SlotWriter)
+        writer = self._writer = lanes.store
+        root = self._begin()
+        frames = self._frames_of(writer)
+
+        def is_over() -> bool:
+            return not self._active or self._steps >= self._slice_end or stopped()
+
+        self._stopped = is_over
+        end = frames.taken + writer.slots.length - writer.position
+        after = frames.run(self._act, root, end, goes_on=True, stopped=is_over, advance=self._advance)
+        self._publish()
+        self._finish(after)
+
+    def _frames_of(self, writer: SlotWriter) -> RowFrames:
+        """Return frames that write to the current block, from its current position on."""
+        frames, env = self._frames, self._env
+        if frames is None or self._version != env.specs_version:
+            frames = self._frames = RowFrames(env, writer.slots.length, self._lanes.declared, take=None)
+            self._version, self._frames_at = env.specs_version, (-1, 0)
+        block, begun = self._frames_at
+        if block != writer.blocks_begun or begun + frames.taken != writer.position:
+            self._frames_at = writer.blocks_begun, writer.position
+            frames.forget()
+            layout = frames.layout
+            own: list[Any] = [key for key, _, _ in layout.observations] + list(layout.done_keys)
+            own += [below_next(key) for key in (*(key for key, _, _ in layout.written), *layout.done_keys)]
+            memory = {key: writer.tensors[key][:, writer.position :] for key in own if key in writer.tensors}
+            frames.keep_in(memory if self._has_batch else {key: tensor[0] for key, tensor in memory.items()})
+            self._columns = [
+                (key, tensor, _array(tensor), tuple(tensor.shape[2:]), tensor.dtype)
+                for key, tensor in writer.tensors.items()
+                if key not in memory
+            ]
+            self._flags = [
+                writer.tensors[key] for name in ("truncated", "done") if (key := below_next(name)) in writer.tensors
+            ]
+        return frames
+
+    def _begin(self) -> TensorDictBase:
+        """Take over the state of the segment, and return the root of all lanes."""
+        lanes = self._lanes
+        root = lanes.next_root
+        assert root is not None
+        n = lanes.n
+        self._rows: list[RunningRow | None] = [None] * n
+        for lane, row in zip(lanes.active, lanes.rows, strict=True):
+            self._rows[lane] = row
+        self._set_active(list(lanes.active))
+        if len(lanes.active) < n:  # idle lanes repeat the data of another one, which nothing reads
+            places = torch.zeros(n, dtype=torch.int64, device=CPU)
+            places[torch.tensor(lanes.active, device=CPU)] = torch.arange(len(lanes.active), device=CPU)
+            root = root[places]
+        self._agent_info, self._env_info = root.get("agent_info", None), root.get("env_info", None)
+        self._state = root.get("agent_state", None)
+        self._init = None if "is_init" in self._env.observation_keys else root.get("is_init")
+        self._began, self._ended, self._truncated = [], [], []
+        self._steps = lanes.steps
+        self._slice_end = _NO_LIMIT if lanes.n_steps is None else lanes.rows[0].start + lanes.n_steps
+        limit = lanes.max_steps
+        self._limits = np.full(n, _NO_LIMIT) if limit is None else lanes.episode_begun + limit
+        self._next_limit = 0 if limit is not None else _NO_LIMIT
+        self._note_limit()
+        # A batch over workers may reset in the step only with the infos that its rows were last given.
+        self._resets_in_step = self._env_info is None and limit is None
+        env_root = root.select(*self._env.observation_keys, *self._env.done_keys)
+        return env_root if self._has_batch else env_root[0]
+
+    def _set_active(self, active: list[int]) -> None:
+        self._active = active
+        self._at = None if len(active) == self._lanes.n else active
+        self._index = None if self._at is None else torch.tensor(active, dtype=torch.int64, device=CPU)
+
+    def _note_limit(self) -> None:
+        """Note the number of steps at which the next row reaches ``max_steps``."""
+        if self._next_limit != _NO_LIMIT and self._active:
+            self._next_limit = int(self._limits[self._active].min())
+
+    def _finish(self, after: TensorDictBase) -> None:
+        """Give the state of the segment back.
+
+        Args:
+            after: the root of the next step, of all lanes.
+        """
+        lanes, active = self._lanes, self._active
+        slice_over = self._steps >= self._slice_end
+        rows = [row for lane in active if (row := self._rows[lane]) is not None]
+        if slice_over:
+            lanes.end_rows(rows, alive=True)
+        self._writer.make_room([] if slice_over else rows)
+        root = None
+        if active:
+            env_root = after if self._has_batch else after.unsqueeze(0)
+            root = env_root.select(*self._env.observation_keys, *self._env.done_keys)
+            root = self._with_agent_entries(root)
+            if self._index is not None:
+                root = root[self._index]
+        lanes.steps, lanes.active, lanes.next_root = self._steps, active, root
+        lanes.rows = rows
+        lanes.after_rows(slice_over=slice_over)
+
+    # -- the policy -----------------------------------------------------------------------------------------------
+
+    def _with_agent_entries(self, td: TensorDictBase) -> TensorDictBase:
+        """Write infos, ``is_init`` and the state into data of all lanes; rows that begin get an initial state."""
+        if self._init is not None:
+            td.set("is_init", self._init)
+        if self._agent_info is not None:
+            td.set("agent_info", self._agent_info)
+        if self._env_info is not None:
+            td.set("env_info", self._env_info)
+        if self._state is not None:
+            if self._began:
+                self._state = self._begun_states(td)
+            td.set("agent_state", self._state)
+        if self._began:
+            states = None if self._state is None else self._state[self._began]
+            self._writer.write_state(states, self._began)
+            self._began = []
+        return td
+
+    def _begun_states(self, td: TensorDictBase) -> TensorDictBase:
+        lanes = self._lanes
+        assert self._state is not None
+        if len(self._began) == lanes.n:
+            lanes.agent_state.begin(td)
+            whole: TensorDictBase = td.get("agent_state")
+            return whole
+        rows = td[torch.tensor(self._began, device=CPU)]
+        lanes.agent_state.begin(rows)
+        state: TensorDictBase = self._state.clone()
+        fresh = rows.get("agent_state")
+        for key in lanes.agent_state.keys:
+            state.get(key)[self._began] = fresh.get(key)
+        return state
+
+    def _act(self, root: TensorDictBase) -> TensorDictBase:
+        """Let the policy act in the active lanes, and return the root of all lanes with actions."""
+        self._publish()
+        lanes, env, act = self._lanes, self._env, self._lanes.act
+        if isinstance(act, RandomActions):
+            for key, values in act.take(1).items():
+                root.set(key, values[0])
+            td = self._with_agent_entries(root if self._has_batch else root.unsqueeze(0))
+            before = self._state
+            out = td
+        else:
+            td = self._with_agent_entries(root if self._has_batch else root.unsqueeze(0))
+            before = self._state
+            if not lanes.compact:
+                out = self._padded(td)
+            elif self._index is None:
+                out = with_written(td, act(td))
+            else:
+                out = td[self._index]
+                out = with_written(out, act(out))
+        state = lanes.agent_state.next_state(out)
+        is_part = self._index is not None and len(out) < lanes.n
+        self._write_columns(out, before, state, is_part)
+        if state is not None:
+            self._state = self._scattered_state(state) if is_part else state
+        self._init = None if self._init is None else torch.zeros(lanes.n, 1, dtype=torch.bool, device=CPU)
+        if not self._has_batch:
+            for key in env.action_keys:
+                root.set(key, out.get(key)[0])
+        elif is_part:
+            for key in env.action_keys:
+                action = out.get(key)
+                whole = action.new_zeros((lanes.n, *action.shape[1:]))
+                whole[self._index] = action
+                whole[self._idle()] = action[0]
+                root.set(key, whole)
+        else:
+            acted: TensorDictBase = out
+            return acted
+        return root
+
+    def _idle(self) -> list[int]:
+        active = set(self._active)
+        return [lane for lane in range(self._lanes.n) if lane not in active]
+
+    def _padded(self, td: TensorDictBase) -> TensorDictBase:
+        """Call the policy with all lanes; ``("collector", "mask")`` tells those that are active."""
+        mask = torch.zeros(self._lanes.n, dtype=torch.bool, device=CPU)
+        mask[self._active] = True
+        td = td.copy()
+        td.set(("collector", "mask"), mask)
+        acted: TensorDictBase = with_written(td, self._lanes.act(td)).exclude("collector")
+        return acted
+
+    def _scattered_state(self, state: TensorDictBase) -> TensorDictBase:
+        """Return the states of all lanes, of which the active ones are new."""
+        assert self._state is not None
+        whole: TensorDictBase = self._state.clone()
+        for key in self._lanes.agent_state.keys:
+            whole.get(key)[self._index] = state.get(key)
+        return whole
+
+    def _write_columns(
+        self, out: TensorDictBase, before: TensorDictBase | None, state: TensorDictBase | None, is_part: bool
+    ) -> None:
+        """Write the entries of the policy, and those of this object, to the current position of the block."""
+        t = self._writer.position
+        level = entries(out) if type(out) is TensorDict else {}
+        rows: Any = self._active if is_part else slice(None)
+        for key, tensor, array, shape, dtype in self._columns:
+            value: Any = level.get(key)
+            at = rows
+            if value is None:
+                value, at = self._other_value(key, out, before, state, rows)
+            if (
+                type(value) is not torch.Tensor
+                or value.dtype is not dtype
+                or value.shape[1:] != shape
+                or value.requires_grad
+            ):
+                value = self._lanes.fitting(key, value, shape, dtype)
+            if array is None:
+                tensor[at, t] = value
+            else:
+                array[at, t] = value.numpy()
+
+    def _other_value(
+        self, key: Any, out: TensorDictBase, before: TensorDictBase | None, state: TensorDictBase | None, rows: Any
+    ) -> tuple[Any, Any]:
+        """Return an entry that the first level of the policy's output has not, and the rows that it is for."""
+        if key == "is_init":
+            return self._init, slice(None)
+        if type(key) is tuple and key[0] == "agent_state":
+            return None if before is None else before.get(key[1:]), slice(None)
+        if type(key) is tuple and key[:2] == ("next", "agent_state"):
+            return None if state is None else state.get(key[2:]), rows
+        return out.get(key, None), rows
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def _advance(self, root: TensorDictBase) -> Ended:
+        """Step the active lanes, and begin rows in the lanes whose row has ended; return the lanes that ended."""
+        lanes, frames = self._lanes, self._frames
+        assert frames is not None
+        resets = False
+        if self._at is None:
+            # Without infos, rows that end are reset in the same round trip, if a row waits for each of them.
+            resets = self._resets_in_step and (lanes.restarts or lanes.n_waiting >= lanes.n)
+            ended = frames.steps.advance(root, reset=resets)
+        elif lanes.steps_whole:
+            ended = self._of_active(frames.steps.advance(root, reset=False))
+        else:
+            try:
+                ended = frames.steps.advance(root, at=self._at)
+            except NotSupported:
+                lanes.steps_whole = True
+                ended = self._of_active(frames.steps.advance(root, reset=False))
+        self._steps += 1
+        self._writer.position += 1
+        if self._steps >= self._next_limit:
+            ended = self._truncate(ended)
+        if ended:
+            self._end(ended, are_reset=resets)
+        return ended
+
+    def _of_active(self, ended: Ended) -> Ended:
+        active = set(self._active)
+        return [row for row in ended if row[0] in active]
+
+    def _truncate(self, ended: Ended) -> Ended:
+        """Add the lanes that have reached ``max_steps`` to those that have ended."""
+        known = {lane for lane, _, _ in ended}
+        over = [lane for lane in self._active if self._limits[lane] <= self._steps and lane not in known]
+        self._truncated = over
+        return [*ended, *((lane, False, True) for lane in over)]
+
+    def _end(self, ended: Ended, *, are_reset: bool) -> None:
+        """End the rows of some lanes, and begin waiting rows there.
+
+        Args:
+            ended: the lanes.
+            are_reset: whether their environments have begun an episode.
+        """
+        lanes = self._lanes
+        free = sorted(lane for lane, _, _ in ended)
+        if lanes.restarts:
+            for lane in free:
+                lanes.number(lane, self._steps)
+            self._reset(free, free, lanes.infos_of_lanes, are_reset=are_reset)
+            self._note_limit()
+            return
+        for lane in free:
+            row = self._rows[lane]
+            assert row is not None
+            self._ended.append((row, False))
+            self._rows[lane] = None
+        entered, places = lanes.next_places(free)
+        try:
+            if places:
+                self._reset(entered, places, lanes.infos_of_rows, are_reset=are_reset)
+        except NotSupported:  # these rows wait until all lanes are idle, and begin together
+            lanes.resets_whole = True
+            lanes.put_back(places)
+            entered, places = [], []
+        if places:
+            for lane, place in zip(entered, places, strict=True):
+                lanes.number(lane, self._steps)
+                self._rows[lane] = lanes.new_row(place, lane, self._steps, self._writer.position)
+        if len(entered) < len(free):
+            self._set_active([lane for lane in self._active if self._rows[lane] is not None])
+        self._note_limit()
+
+    def _reset(
+        self,
+        at: list[int],
+        places: list[int],
+        infos: tuple[TensorDict | None, TensorDict | None],
+        *,
+        are_reset: bool,
+    ) -> None:
+        """Begin episodes in some lanes, whose infos are at some places."""
+        agent_info, env_info = infos
+        assert self._frames is not None
+        if env_info is not None:
+            chosen = env_info[places]
+            self._frames.loop.reset(at, _dicts(chosen, len(at)))
+            self._env_info = _with_rows(self._env_info, at, chosen)
+        elif not are_reset:
+            self._frames.loop.reset(at, [None] * len(at))
+        self._began = at if not self._began else sorted({*self._began, *at})
+        if self._init is not None:
+            self._init.numpy()[at] = True
+        if self._next_limit != _NO_LIMIT:
+            self._limits[at] = self._steps + (self._lanes.max_steps or 0)
+        if agent_info is not None:
+            self._agent_info = _with_rows(self._agent_info, at, agent_info[places])
+
+    def _publish(self) -> None:
+        """Enter the rows that ended in the last step in the log, now that all of its data is in the block."""
+        if self._truncated:
+            for flags in self._flags:
+                flags[self._truncated, self._writer.position - 1] = True
+            self._truncated = []
+        if self._ended:
+            ended, self._ended = self._ended, []
+            for row, alive in ended:
+                self._writer.end(row, alive)
+            self._lanes.finished += len(ended)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]] | None:
+    """Return a numpy view, which copies a few numbers faster than torch; None for dtypes that numpy has not."""
+    return None if tensor.dtype in (torch.bfloat16, torch.complex32) else tensor.numpy()
+
+
+def _dicts(infos: TensorDictBase, n: int) -> list[dict[str, Any] | None]:
+    """Return infos ``[n]`` as one dict of numbers and lists for each row."""
+    columns = {str(key): value.tolist() for key, value in infos.items()}
+    return [{key: values[row] for key, values in columns.items()} for row in range(n)]
+
+
+def _with_rows(data: TensorDictBase | None, at: list[int], rows: TensorDictBase | None) -> TensorDictBase | None:
+    """Return a copy of ``data`` with some rows replaced; a policy may have kept the data of earlier steps."""
+    if data is None or rows is None:
+        return data
+    data = data.clone()
+    for key, value in rows.items(True, True):
+        data.get(key)[at] = value
+    return data
