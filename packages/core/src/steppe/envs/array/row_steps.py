@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -149,7 +148,7 @@ class RowSteps:
         """
         actions, _ = self._inputs(tensordict)
         if at is not None:
-            in_rows = isinstance(actions, (list, np.ndarray)) and len(actions) == self.writer.n
+            in_rows = hasattr(actions, "__len__") and len(actions) == self.writer.n
             return self._step([actions[row] for row in at] if in_rows else actions, at)
         return self._step_and_reset(actions, self._infos(tensordict)) if reset else self._step(actions)
 

@@ -92,7 +92,6 @@ class RowFrames:
         #: The entries of the environment in the root that the policy was given.
         self._views: dict[Key, torch.Tensor] = {}
         self._columns: dict[Key, list[Any]] = {}
-        #: Steps the environment for the caller of ``run``; None if this object does.
         self._advance: Callable[[TensorDictBase], Ended] | None = None
 
     # -- memory -------------------------------------------------------------------------------------------------------
