@@ -387,3 +387,16 @@ def test_batches_of_libraries_answer_requests(plugin: str, env: str) -> None:
         found = collector.execute(n_episodes=8).result()
     assert found.row.tolist() == list(range(8))
     assert found.last()["next", "done"].all()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_request_may_follow_when_all_rows_were_fetched(workers: int) -> None:
+    """The rows of workers may come before their last report."""
+    with make(workers, lambda: counters(2), echo) as collector:
+        for _ in range(15):
+            collector.execute(env_info=told([2, 1, 3]))
+            fetched = 0
+            while fetched < 3:
+                part = collector.get(partial=True)
+                fetched += 0 if part is None else len(part)
+        assert collector.execute(env_info=told([4])).result().length.tolist() == [4]

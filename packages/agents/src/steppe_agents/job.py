@@ -66,6 +66,11 @@ class Job:
         """Whether all rows have ended and some of them were not fetched."""
         return bool(self._parts) and self._ended_rows() == self.total
 
+    def settle(self) -> None:
+        """Wait for the last reports of workers, if all rows have ended: the rows come before the report does."""
+        if not self._over and self._ended_rows() == self.total:
+            self._advance(None)
+
     def _ended_rows(self) -> int:
         return self._fetched + sum(part.length.numel() for part in self._parts)
 

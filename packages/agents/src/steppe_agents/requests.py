@@ -59,6 +59,8 @@ class Requests:
         self.env_info_spec = spec_of_row(collector.backend.env_info_spec)
         self.job: Job | None = None
         self._running = False
+        #: The job that was started last.
+        self._started: Job | None = None
         self._in_slices = False
         self._last: Callable[[], Job | None] | None = None
         #: Whether workers have not finished the last step of a job that was cancelled.
@@ -121,6 +123,8 @@ class Requests:
             self._abandoned.cancel()
             self._abandoned = None
             self.failed()
+        if self._running and self._started is not None:
+            self._started.settle()
         if self._running:
             raise StateError("A job is running: call get() for its result, or job.cancel().")
 
@@ -222,6 +226,7 @@ class Requests:
         try:
             self.runner.begin(segment)
             self._running, self._thread, self.job = True, threading.get_ident(), job
+            self._started = job
         except BaseException:
             if self.runner.waits:
                 self._abandoned = job
