@@ -18,7 +18,6 @@ action, reward and three flags. cpprb and Stable-Baselines3 are left out if they
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -27,58 +26,9 @@ import numpy as np
 import torch
 from common import Contest, show
 from peer import Peer
-from tensordict import TensorDict
+from replay_cases import BATCH, LENGTH, N_IMAGES, N_VECTORS, SLICES, chunks, entries, slice_of, transitions
 
 from steppe_replay import LazyTensorStorage, ReplayBuffer, SliceSampler, TensorDictPrioritizedReplayBuffer
-
-BATCH, SLICES, LENGTH = 256, 32, 8
-N_VECTORS, N_IMAGES, EPISODE = 1_000_000, 20_000, 200
-
-
-def entries(n: int, shape: tuple[int, ...], dtype: Any) -> dict[str, np.ndarray]:
-    """Return entries with made-up values."""
-    generator = np.random.default_rng(0)
-    obs = generator.integers(0, 255, (n + 1, *shape), dtype=np.uint8).astype(dtype)
-    # Written, not only allocated: the system keeps one page for all zeros that nobody wrote.
-    flags = {name: np.full((n, 1), False) for name in ("done", "terminated", "truncated")}
-    flags["done"][EPISODE - 1 :: EPISODE] = True
-    return {
-        "obs": obs[:-1].copy(),
-        "next_obs": obs[1:].copy(),
-        "action": generator.random((n, 3), np.float32),
-        "reward": generator.random((n, 1), np.float32),
-        **flags,
-    }
-
-
-def transitions(data: dict[str, np.ndarray]) -> TensorDict:
-    """Return entries as the TensorDict that a collector yields."""
-    tensors = {name: torch.from_numpy(value) for name, value in data.items()}
-    n = len(data["obs"])
-    following = {"observation": tensors["next_obs"]}
-    following |= {name: tensors[name] for name in ("reward", "done", "terminated", "truncated")}
-    return TensorDict(
-        {"observation": tensors["obs"], "action": tensors["action"], "next": TensorDict(following, [n])}, [n]
-    )
-
-
-def chunks(data: dict[str, np.ndarray], size: int) -> Any:
-    """Yield parts of entries."""
-    for start in range(0, len(data["obs"]), size):
-        yield {name: value[start : start + size] for name, value in data.items()}
-
-
-def slice_of(call: Callable[[], Any], seconds: float = 0.15) -> Callable[[], float]:
-    """Return a slice of a contest: microseconds for a call."""
-
-    def slice_() -> float:
-        n, start = 0, time.perf_counter()
-        while (now := time.perf_counter()) - start < seconds:
-            call()
-            n += 1
-        return (now - start) / n * 1e6
-
-    return slice_
 
 
 def ours(data: dict[str, np.ndarray], make: Callable[..., Any] = ReplayBuffer, **arguments: Any) -> Any:

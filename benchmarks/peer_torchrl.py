@@ -220,6 +220,27 @@ def collect_slices(name: str, n: int, kind: str, batches: int, steps: int) -> di
     return {"torchrl": slice_}
 
 
+def replay_slices(row: str, _: int) -> dict:
+    import numpy as np
+    import torch
+    from replay_cases import BATCH, N_IMAGES, N_VECTORS, SLICES, chunks, entries, slice_of, transitions
+    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+    from torchrl.data.replay_buffers import RandomSampler, SliceSampler
+
+    torch.set_num_threads(1)
+    images = row == "images"
+    n = N_IMAGES if images else N_VECTORS
+    sampler = SliceSampler(num_slices=SLICES, end_key=("next", "done")) if row == "slices" else RandomSampler()
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(n), sampler=sampler, batch_size=BATCH)
+    if row == "extend":
+        batch = transitions(entries(1_000, (11,), np.float32))
+        return {row: slice_of(lambda: buffer.extend(batch))}
+    data = entries(n, (4, 84, 84), np.uint8) if images else entries(n, (11,), np.float32)
+    for part in chunks(data, 10_000):
+        buffer.extend(transitions(part))
+    return {row: slice_of(buffer.sample)}
+
+
 def wrapped(name: str) -> object:
     from bench_envs import make_raw
     from torchrl.envs import GymWrapper
@@ -239,6 +260,7 @@ def main() -> None:
         "failure": failure_slices,
         "transform": transform_slices,
         "collect": collect_slices,
+        "replay": replay_slices,
         "atari": atari_slices,
     }[kind]
     slices = made(name, *(int(number) if number.isdecimal() else number for number in numbers))

@@ -1,0 +1,134 @@
+"""DQN on CartPole in one file: workers fill a replay buffer, and double Q-learning with n-step returns samples it.
+
+python docs/examples/dqn.py [--frames 50000] [--seed 0] [--n-step 3] [--prioritized]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+from torch.nn.functional import one_hot, smooth_l1_loss
+
+from steppe import LazyTensorStorage, MultiaSyncDataCollector, PrioritizedSampler, RandomSampler, TensorDictReplayBuffer
+from steppe import make_env as make
+
+CARTPOLE = "gym:CartPole-v1"
+N_WORKERS, N_STEPS, UPDATES, BATCH = 2, 128, 64, 128
+GAMMA, LEARNING_RATE, TAU, CAPACITY = 0.99, 1e-3, 0.01, 50_000
+RANDOM_FRAMES, EPSILON, EXPLORATION = 1_000, 0.05, 0.2
+
+
+class EpsilonGreedy(nn.Module):
+    """The best action of a net, or with probability ``epsilon`` a random one."""
+
+    def __init__(self, q: nn.Module) -> None:
+        super().__init__()
+        self.q, self.epsilon = q, 1.0
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        best = self.q(observation).argmax(-1)
+        explore = torch.rand(best.shape) < self.epsilon
+        return one_hot(torch.where(explore, torch.randint(2, best.shape), best), 2)
+
+
+def n_step(batch: TensorDictBase, n: int) -> TensorDictBase:
+    """Add the return of up to ``n`` steps, its discount, and the observation after them; steps are ``[T]``.
+
+    Returns are shorter at the ends of episodes and of the batch.
+    """
+    reward, done, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "done", "terminated"))
+    steps = len(reward)
+    total, last = torch.zeros(steps), torch.arange(steps)
+    runs = torch.ones(steps, dtype=torch.bool)
+    for k in range(n):
+        at = torch.arange(steps) + k
+        runs &= at < steps
+        at = at.clamp(max=steps - 1)
+        total += torch.where(runs, GAMMA**k * reward[at], 0.0)
+        last = torch.where(runs, at, last)
+        runs &= ~done[at]
+    discount = GAMMA ** (last - torch.arange(steps) + 1) * ~terminated[last]
+    return batch.select("observation", "action").update(
+        {"after": batch["next", "observation"][last], "return": total, "discount": discount}
+    )
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2))
+
+
+def evaluate(policy: EpsilonGreedy, episodes: int, seed: int) -> float:
+    """Return the mean return of episodes with the best actions."""
+    policy = copy.deepcopy(policy)
+    policy.epsilon = 0.0
+    with make(CARTPOLE) as env, torch.no_grad():
+        env.set_seed(seed)
+        return sum(float(env.rollout(500, policy)["next", "reward"].sum()) for _ in range(episodes)) / episodes
+
+
+def train(
+    frames: int, seed: int, n: int = 3, prioritized: bool = False, evaluate_every: int = 40
+) -> Iterator[tuple[int, float]]:
+    """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
+    torch.manual_seed(seed)
+    policy = EpsilonGreedy(net())
+    target = copy.deepcopy(policy.q)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
+    sampler = PrioritizedSampler(CAPACITY, alpha=0.6, beta=0.4) if prioritized else RandomSampler()
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH)
+    collector = MultiaSyncDataCollector(
+        [CARTPOLE] * N_WORKERS,
+        policy,
+        frames_per_batch=N_STEPS,
+        total_frames=frames // N_STEPS * N_STEPS,
+        init_random_frames=RANDOM_FRAMES,
+        postproc=partial(n_step, n=n),
+        replay_buffer=buffer,
+        seed=seed,
+    )
+    with collector:
+        for number, _ in enumerate(collector, 1):
+            if buffer.write_count < RANDOM_FRAMES:
+                continue
+            for _ in range(UPDATES):
+                batch = buffer.sample()
+                with torch.no_grad():
+                    best = policy.q(batch["after"]).argmax(-1, keepdim=True)
+                    goal = batch["return"] + batch["discount"] * target(batch["after"]).gather(-1, best).squeeze(-1)
+                value = (policy.q(batch["observation"]) * batch["action"]).sum(-1)
+                weight = batch["priority_weight"] if prioritized else 1.0
+                loss = (weight * smooth_l1_loss(value, goal, reduction="none")).mean()
+                optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(policy.parameters(), 10.0)
+                optimiser.step()
+                if prioritized:
+                    buffer.update_priority(batch["index"], (value - goal).detach().abs())
+                with torch.no_grad():
+                    for old, new in zip(target.parameters(), policy.q.parameters(), strict=True):
+                        old.lerp_(new, TAU)
+            explored = buffer.write_count / (EXPLORATION * frames)
+            collector.update_policy_weights_(attributes={"epsilon": max(EPSILON, 1.0 - explored)})
+            if number % evaluate_every == 0:
+                yield buffer.write_count, evaluate(policy, 10, seed + 1000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=50_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--n-step", type=int, default=3)
+    parser.add_argument("--prioritized", action="store_true")
+    args = parser.parse_args()
+    for frames, mean_return in train(args.frames, args.seed, args.n_step, args.prioritized):
+        print(f"{frames:>8} frames  mean return {mean_return:6.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""SAC on Pendulum in one file: a worker fills a replay buffer while this process learns from it.
+
+python docs/examples/sac.py [--frames 15000] [--seed 0] [--prioritized]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from steppe import LazyTensorStorage, PrioritizedSampler, RandomSampler, TensorDictReplayBuffer, aSyncDataCollector
+from steppe import make_env as make
+
+PENDULUM = "gym:Pendulum-v1"
+N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
+GAMMA, TAU, LEARNING_RATE, HIGHEST = 0.99, 0.005, 1e-3, 2.0
+
+
+def net(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, outputs))
+
+
+class Actor(nn.Module):
+    """A normal distribution, squashed to the bounds of the action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.mean_only = net(3, 2), False
+
+    def sample(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return actions ``[n, 1]`` and their log-probabilities ``[n]``."""
+        loc, log_scale = self.net(observation).chunk(2, -1)
+        log_scale = log_scale.clamp(-5, 2)
+        noise = torch.zeros_like(loc) if self.mean_only else torch.randn_like(loc)
+        raw = loc + log_scale.exp() * noise
+        # log(1 - tanh(raw)^2), in a form without overflow.
+        squash = 2 * (math.log(2) - raw - nn.functional.softplus(-2 * raw))
+        log_prob = -0.5 * noise**2 - log_scale - 0.5 * math.log(2 * math.pi) - squash - math.log(HIGHEST)
+        return HIGHEST * raw.tanh(), log_prob.sum(-1)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return self.sample(observation)[0]
+
+
+class Critics(nn.Module):
+    """Two estimates of the value of an action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList([net(4, 1), net(4, 1)])
+
+    def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Return both estimates, ``[2, n]``."""
+        both = torch.cat([observation, action], -1)
+        return torch.stack([each(both).squeeze(-1) for each in self.nets])
+
+
+def evaluate(actor: Actor, episodes: int, seed: int) -> float:
+    """Return the mean return of episodes without noise."""
+    actor = copy.deepcopy(actor)
+    actor.mean_only = True
+    with make(PENDULUM) as env, torch.no_grad():
+        env.set_seed(seed)
+        return sum(float(env.rollout(200, actor)["next", "reward"].sum()) for _ in range(episodes)) / episodes
+
+
+def train(frames: int, seed: int, prioritized: bool = False, evaluate_every: int = 40) -> Iterator[tuple[int, float]]:
+    """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
+    torch.manual_seed(seed)
+    actor, critics, log_alpha = Actor(), Critics(), torch.zeros((), requires_grad=True)
+    target = copy.deepcopy(critics)
+    optimisers = [
+        torch.optim.Adam(group, lr=LEARNING_RATE) for group in (actor.parameters(), critics.parameters(), [log_alpha])
+    ]
+    sampler = PrioritizedSampler(CAPACITY, alpha=0.6, beta=0.4) if prioritized else RandomSampler()
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH)
+    collector = aSyncDataCollector(
+        PENDULUM,
+        actor,
+        frames_per_batch=N_STEPS,
+        total_frames=frames // N_STEPS * N_STEPS,
+        init_random_frames=RANDOM_FRAMES,
+        replay_buffer=buffer,
+        seed=seed,
+    )
+
+    def minimize(loss: torch.Tensor, optimiser: torch.optim.Optimizer) -> None:
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+    with collector:
+        for number, _ in enumerate(collector, 1):
+            if buffer.write_count < RANDOM_FRAMES:
+                continue
+            for _ in range(N_STEPS):  # one update for each frame
+                batch = buffer.sample()
+                observation, after, alpha = batch["observation"], batch["next", "observation"], log_alpha.exp().detach()
+                reward, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "terminated"))
+                with torch.no_grad():
+                    action, log_prob = actor.sample(after)
+                    value = target(after, action).amin(0) - alpha * log_prob
+                    goal = reward + GAMMA * value * ~terminated
+                error = critics(observation, batch["action"]) - goal
+                weight = batch["priority_weight"] if prioritized else 1.0
+                minimize((weight * error**2).mean(), optimisers[1])
+                action, log_prob = actor.sample(observation)
+                minimize((alpha * log_prob - critics(observation, action).amin(0)).mean(), optimisers[0])
+                # The entropy that SAC aims at is minus the number of dimensions of the action.
+                minimize(-(log_alpha * (log_prob.detach() - 1.0)).mean(), optimisers[2])
+                if prioritized:
+                    buffer.update_priority(batch["index"], error.detach().abs().amax(0))
+                with torch.no_grad():
+                    for old, new in zip(target.parameters(), critics.parameters(), strict=True):
+                        old.lerp_(new, TAU)
+            collector.update_policy_weights_()
+            if number % evaluate_every == 0:
+                yield buffer.write_count, evaluate(actor, 10, seed + 1000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=15_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--prioritized", action="store_true")
+    args = parser.parse_args()
+    for frames, mean_return in train(args.frames, args.seed, args.prioritized):
+        print(f"{frames:>8} frames  mean return {mean_return:7.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
