@@ -1,7 +1,7 @@
 """Measure replay buffers beside numpy, cpprb, Stable-Baselines3 and TorchRL.
 
-    python benchmarks/bench_replay.py [--rows vectors images extend prioritized slices] [--rounds 9]
-                                      [--peer-python PYTHON]
+    python benchmarks/bench_replay.py [--rows vectors images extend prioritized slices filling]
+                                      [--rounds 9] [--peer-python PYTHON]
 
 Contestants take turns in short slices, and the table shows the median of each and its ratio to numpy (or to cpprb,
 which the budget names for writes and priorities). All hold the same entries: observations before and after the step,
@@ -13,11 +13,14 @@ action, reward and three flags. cpprb and Stable-Baselines3 are left out if they
 * extend: write 1,000 rows with vectors.
 * prioritized: sample 256 of 1,000,000 rows, and set their priorities.
 * slices: sample 32 slices of 8 steps; numpy draws any starting row, and does not look for ends.
+* filling: CPU time of the caller for 1,000 frames of two workers of a MultiaSyncDataCollector, which write the buffer
+  themselves, or send their batches to the caller.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -28,6 +31,7 @@ from common import Contest, show
 from peer import Peer
 from replay_cases import BATCH, LENGTH, N_IMAGES, N_VECTORS, SLICES, chunks, entries, slice_of, transitions
 
+from steppe import MultiaSyncDataCollector
 from steppe_replay import LazyTensorStorage, ReplayBuffer, SliceSampler, TensorDictPrioritizedReplayBuffer
 
 
@@ -159,7 +163,32 @@ def slices(contest: Contest) -> None:
     contest.add("steppe", slice_of(ours(data, sampler=SliceSampler(num_slices=SLICES)).sample))
 
 
-ROWS = {each.__name__: each for each in (vectors, images, extend, prioritized, slices)}
+class ThroughTheCaller(ReplayBuffer):
+    """A buffer that hands out no writers."""
+
+    def writers(self, n: int, example: Any = None) -> None:
+        return None
+
+
+def filling(contest: Contest) -> None:
+    for name, kind in (("through the caller", ThroughTheCaller), ("steppe, workers write", ReplayBuffer)):
+        buffer = kind(storage=LazyTensorStorage(N_VECTORS))
+        collector = MultiaSyncDataCollector(["gym:HalfCheetah-v5"] * 2, frames_per_batch=1_000, replay_buffer=buffer)
+        CLOSERS.append(collector.shutdown)
+        for _ in range(4):
+            next(collector)
+
+        def slice_(collector: Any = collector) -> float:
+            start = time.process_time()
+            for _ in range(4):
+                next(collector)
+            return (time.process_time() - start) / 4 * 1e6
+
+        contest.add(name, slice_)
+
+
+ROWS = {each.__name__: each for each in (vectors, images, extend, prioritized, slices, filling)}
+CLOSERS: list[Callable[[], Any]] = []
 
 
 def main() -> None:
@@ -175,12 +204,14 @@ def main() -> None:
         contest = Contest(row, "us")
         ROWS[row](contest)
         peer = None
-        if args.peer_python and row != "prioritized":
+        if args.peer_python and row not in ("prioritized", "filling"):
             peer = Peer(args.peer_python, row, 20, kind="replay")
             contest.add("TorchRL", lambda peer=peer, row=row: peer.slice(row))  # type: ignore[misc]
         figures = contest.run(args.rounds)
         if peer is not None:
             peer.close()
+        while CLOSERS:
+            CLOSERS.pop()()
         base = "cpprb" if row in ("extend", "prioritized") and "cpprb" in figures else next(iter(figures))
         for name, figure in figures.items():
             table.append([row, name, f"{figure:.1f}", f"{figure / figures[base]:.2f} of {base}"])

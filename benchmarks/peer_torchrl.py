@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import partial
 
 warnings.filterwarnings("ignore")
@@ -224,8 +225,10 @@ def replay_slices(row: str, _: int) -> dict:
     import numpy as np
     import torch
     from replay_cases import BATCH, N_IMAGES, N_VECTORS, SLICES, chunks, entries, slice_of, transitions
-    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-    from torchrl.data.replay_buffers import RandomSampler, SliceSampler
+
+    with redirect_stdout(sys.stderr):  # it logs that its extension was built for another torch, if it was
+        from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+        from torchrl.data.replay_buffers import RandomSampler, SliceSampler
 
     torch.set_num_threads(1)
     images = row == "images"
