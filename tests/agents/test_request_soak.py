@@ -110,7 +110,7 @@ def test_rows_are_right_or_the_end_of_a_worker_is_named(seed: int) -> None:
                 assert not episodes & numbers
                 numbers |= episodes
     except WorkerError as error:
-        assert "ended unexpectedly" in str(error)
+        assert "ended unexpectedly" in str(error)  # noqa: PT017 - only some runs fail
         assert all_gone(pids)
     finally:
         collector.shutdown()
