@@ -248,7 +248,7 @@ def test_an_overlapping_range_is_refused_at_declaration():
         return 0
 
     text = (
-        "fun is implemented for acme>=0.13,<0.26 already; a row for acme>=0.25 would overlap it. Narrow one of the two."
+        "fun is implemented for acme>=0.13,<0.26 already; one for acme>=0.25 would overlap it. Narrow one of the two."
     )
     with pytest.raises(ValueError, match=re.escape(text)):
 
