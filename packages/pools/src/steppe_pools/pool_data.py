@@ -86,6 +86,8 @@ class PoolData:
                 value = td.get(key, None)
                 if value is not None:
                     storage.storage.tensors[key][row].copy_(value)
+                else:
+                    storage.fill_root(key, [row])
         return (None if td is None else row_to_send(td, self._passed_through), {}) if by_message else None
 
     # -- results --------------------------------------------------------------------------------------------------

@@ -378,6 +378,8 @@ class BatchedEnv(EnvBase):
         root: TensorDictBase
         if batch_rows is None or arguments is not None:
             _, root = self._stacked(RESET, tensordict, rows, arguments)
+            if batch_rows is not None and batch_rows.root_inputs and rows:
+                batch_rows.write_root_inputs(root[rows], rows)
             return root
         batch_rows.write_info(None if tensordict is None else tensordict.get("env_info", None), rows, whole=not masks)
         known = False
@@ -663,6 +665,15 @@ class BatchedEnv(EnvBase):
         """Whether all environments can be reset to the state in their data. Makes them if necessary."""
         self._described()
         return self._supports_set_state
+
+    @property
+    def keys_read(self) -> list[Any]:
+        """Keys of the root that the environments read beside the action. Makes the environments if necessary.
+
+        If an environment may read any entry of the root, the batch takes those that the data lacks from its storage.
+        """
+        self._described()
+        return list(self._layout.keys_read)
 
     @property
     def passed_through_keys(self) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ class EnvReport:
     Attributes:
         root_inputs: keys of the root that a step reads beside the action; None if the environment steps on TensorDicts
             and may read all of it.
+        keys_read: see :attr:`EnvBase.keys_read`; without those that it only may read.
         passed_through: keys of states that it passes through, see :attr:`EnvBase.passed_through_keys`.
         copied_to_next: the keys in ``root_inputs`` that a step copies to ``next`` unchanged.
         reads_root: whether a step may read any entry of the root, the action included.
@@ -38,6 +39,7 @@ class EnvReport:
     batch_size: tuple[int, ...]
     device: torch.device | None
     root_inputs: tuple[Any, ...] | None
+    keys_read: tuple[Any, ...]
     passed_through: tuple[Any, ...]
     supports_set_state: bool
     chooses_random_actions: bool
@@ -63,6 +65,7 @@ def report(env: EnvBase) -> EnvReport:
         batch_size=tuple(env.batch_size),
         device=env.device,
         root_inputs=None if layout is None else (*layout.root_inputs,),
+        keys_read=(*env.state_keys, *(() if layout is None else layout.read_by_all)),
         passed_through=env.passed_through_keys,
         copied_to_next=() if layout is None else (*layout.copied_to_next,),
         reads_root=layout is not None and layout.reads_root,
@@ -117,6 +120,7 @@ class BatchLayout:
         row: the spec of one row of storage; None if specs differ from row to row, or stack unequal ones.
         loose: the specs of the entries that have no place in storage, such as text, by kind and key.
         masked: whether parts of a row can be reset, so that storage has masks too.
+        keys_read: keys of the root that some environments read, see :attr:`EnvBase.keys_read`.
         passed_through: keys of states that some environments pass through, see :attr:`EnvBase.passed_through_keys`.
         action_masks: the masks of the actions of all environments.
 
@@ -144,6 +148,7 @@ class BatchLayout:
                     "has one mapping: declare the same masks, or name the entries differently."
                 )
         n = len(reports)
+        self.keys_read = tuple(dict.fromkeys(key for report in reports for key in report.keys_read))
         self.passed_through = tuple(dict.fromkeys(key for report in reports for key in report.passed_through))
         self.size = first.batch_size
         self.alike = all(other.specs == first.specs for other in reports[1:])

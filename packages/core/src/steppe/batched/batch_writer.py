@@ -54,6 +54,10 @@ class BatchWriter(RowWriter):
         decode = None if self.layout.reads_root else self.backend.decoder()
         return self.storage_rows.write_fitting if decode is None else decode
 
+    def fill_root(self, key: Any) -> bool:
+        """Write an entry of the root that the caller's data lacks, from storage."""
+        return self.storage_rows.fill_root(key)
+
     def failed(self, error: BaseException) -> None:
         """Let the batch know that an operation raised: its environments may have been stopped."""
         batch = self._batch()

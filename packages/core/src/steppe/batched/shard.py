@@ -12,7 +12,7 @@ from steppe.batched.attributes import ask_row
 from steppe.batched.batch_layout import EnvReport, make_envs, report
 from steppe.batched.flags import Flags
 from steppe.batched.loose_entries import LooseInputs, LooseReports, LooseRows
-from steppe.batched.operations import RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
+from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.storage_rows import arrays_of_rows
 from steppe.batched.td_row import TensorDictRow
 from steppe.batched.unbuffered import run_rows
@@ -40,6 +40,8 @@ class ShardService(Service):
         ItemError: an environment cannot be made.
     """
 
+    _notes_begun = False
+
     def __init__(self, factories: list[Callable[[], Any]], first_row: int) -> None:
         self.first_row = first_row
         self.envs = dict(enumerate(make_envs(factories, first_row), first_row))
@@ -65,6 +67,8 @@ class ShardService(Service):
 
     def exchange(self, data: dict[int, Any], op: int) -> dict[int, tuple[Any, Any]]:
         """Step or reset environments, each on its own TensorDict: see :func:`run_rows`."""
+        if op == RESET:
+            self._begin([row - self.first_row for row in data])
         return run_rows(op, self.envs, data)
 
     def ask(self, calls: dict[int, Any], path: tuple[str, ...]) -> dict[int, Any]:
@@ -112,6 +116,7 @@ class ShardService(Service):
         self.progress = Progress(words, at, first_row)
         part = slice(first_row, first_row + len(envs))
         self.active, self.was_reset, self.has_info = flags.active[part], flags.was_reset[part], flags.has_info[part]
+        self.begun = flags.begun[part]
         self._marked = True  # whether `was_reset` may have a True
         self._has_infos = any(key[0] == "env_info" for key in storage.arrays)
         self._infos = [
@@ -131,6 +136,10 @@ class ShardService(Service):
                 else _Looped(writer, storage, row, Progress(words, at, row), self.loose)
                 for row, env in enumerate(envs, first_row)
             ]
+        # An environment on TensorDicts copies its next root to storage itself.
+        self._notes_begun = any(isinstance(part, _Looped) for part in self.parts)
+        self.begun[...] = not self._notes_begun
+        self._some_begun = False  # whether a step has to clear flags of `begun`
         self._whole: list[tuple[Any, Any, int]] = [(part, None, first) for first, part in enumerate(self.parts)]
 
     def order(self, op: int, partial: int) -> int:
@@ -149,6 +158,7 @@ class ShardService(Service):
         if op in (STEP, STEP_AND_RESET):
             return self.step(rows, reset=op == STEP_AND_RESET)
         self.loose.begin()
+        self._begin(slice(None) if rows is None else rows)
         on_data, by_masks = op == RESET_ON_DATA, op == RESET_BY_MASKS
         try:
             for part, at, first in self._split(list(range(len(self.envs))) if rows is None else rows):
@@ -178,6 +188,9 @@ class ShardService(Service):
         n, doing = 0, "step"
         if reset and self._marked:
             self.was_reset[...] = self._marked = False
+        if self._some_begun:
+            self.begun[slice(None) if rows is None else rows] = False
+            self._some_begun = rows is not None
         if self.loose.reports:
             self.loose.begin()
         try:
@@ -192,9 +205,15 @@ class ShardService(Service):
                     self._marked = True
                     for row in ended:
                         self.was_reset[first + row] = True
+                        self._begin(first + row)
         except Exception as error:
             raise ItemError(self.progress.row, doing) from error
         return n
+
+    def _begin(self, rows: Any) -> None:
+        """Note that the root of rows is newer than their ``next``."""
+        if self._notes_begun:
+            self.begun[rows] = self._some_begun = True
 
     def _split(self, rows: list[int]) -> list[tuple[Any, Any, int]]:
         """Return which rows of which part are meant; rows of a part are counted from its first row."""

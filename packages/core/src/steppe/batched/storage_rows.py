@@ -128,9 +128,24 @@ class BatchRows:
             value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
             if value is None:
                 complete = False
+                self.fill_root(key, rows)
                 continue
             set_array(array, tensor, value, rows)
         return complete
+
+    def fill_root(self, key: Any, rows: Any = None) -> bool:
+        """Write an input of a step that the data lacks: what the environments returned last.
+
+        Returns:
+            Whether they return this entry.
+        """
+        tensors, following = self.storage.tensors, self.storage.tensors.get(below_next(key))
+        if following is None:
+            return False
+        numbers = np.arange(self.flags.begun.size) if rows is None else np.asarray(rows)
+        at = torch.from_numpy(numbers[~self.flags.begun[numbers]])
+        tensors[key][at] = following[at]
+        return True
 
     def write_info(self, env_info: Any, rows: list[int], *, whole: bool) -> None:
         """Write the ``env_info`` of rows to be reset; a whole reset without one drops the earlier ones."""

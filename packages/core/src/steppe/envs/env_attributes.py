@@ -192,6 +192,15 @@ class EnvAttributes(SpecViews, Module):
         return ()
 
     @property
+    def keys_read(self) -> list[Any]:
+        """Keys of the root that a step reads beside the action: states, and what the row writer declares.
+
+        Transforms behind the environment may change these entries: a step gets them as the environment returned them.
+        """
+        writer: Any = self.row_writer
+        return [*self.state_keys, *(() if writer is None else writer.layout.read_by_all)]
+
+    @property
     def done_groups(self) -> list[Any]:
         """The levels of the data that end by themselves, the root first: a list of :class:`~steppe.envs.DoneGroup`."""
         return self.cached("groups", lambda: done_groups(self.full_done_spec))

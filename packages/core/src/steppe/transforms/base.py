@@ -85,6 +85,9 @@ class Transform(Placed):
     invertible: bool = False
     enable_inv_on_reset: bool = False
     action_masks: Mapping[NestedKey, NestedKey] = MappingProxyType({})
+    #: Whether ``_step`` and ``_inv_call`` read the root: True for any entry of it, or the keys that they read. If a
+    #: later transform changes such an entry, its earlier value is kept for this transform.
+    reads_root: bool | Iterable[Key] = True
     #: Whether methods keep no reference to the tensors that they receive. Otherwise they receive copies, because the
     #: memory of rows is written again at the next step.
     keeps_nothing: bool = False
@@ -428,6 +431,11 @@ class Transform(Placed):
             read, written = zip(*hooks.pairs, strict=True)
             hooks.rows = RowHooks(bind_entries(self, hooks.pairs), reads=read, writes=written)
         return hooks
+
+    @property
+    def has_own_methods(self) -> bool:
+        """Whether the hooks are those of overridden methods such as ``_step``."""
+        return self._overrides.make_hooks
 
     @property
     def _overrides(self) -> Overrides:

@@ -62,6 +62,11 @@ class Overrides:
         mro = type(self._transform).__mro__
         return any(name in vars(cls) for cls in mro[: mro.index(self._base if owner is None else owner)])
 
+    @property
+    def make_hooks(self) -> bool:
+        """Whether methods of transforms, and not only ``hooks``, say what the transform does."""
+        return self.owner_of("hooks") is self._base or self.of_methods("hooks")
+
     def of_methods(self, name: str) -> bool:
         """Whether a subclass of the class that defines ``name`` overrides one of the methods of transforms."""
         owner = self.owner_of(name)
@@ -98,6 +103,7 @@ class Overrides:
         hooks = Hooks()
         if overrides("_step"):
             hooks.step = lambda td, following: transform._step(shallow_copy(td), following)
+            hooks.reads_root = transform.reads_root
         elif overrides("_call") and not self.has("_step"):
             hooks.step = lambda _, following: transform._call(following)
             hooks.reads_root = False

@@ -167,10 +167,12 @@ class TensorDictPrimer(PlannedTransform):
             return fresh
 
         # A primed action is the action of the step, so it cannot be copied from the root.
-        copied = not batch_dims and all(specs.action.get(key, None) is None for key, _ in leaves)
+        acts = any(specs.action.get(key, None) is not None for key in names)
+        copied = not batch_dims and not acts
         return Hooks(
             step=step,
             reset=reset,
+            reads_root=acts or names,
             passed_through=names,
             rows=self._row_hooks(leaves) if copied else None,
         )

@@ -122,7 +122,8 @@ class RewardSum(PlannedTransform):
                 fresh.set(out_key, zero)
             return fresh
 
-        return Hooks(step=step, reset=reset, rows=self._row_hooks(pairs, specs))
+        sums = [out_key for _, out_key in pairs]
+        return Hooks(step=step, reset=reset, reads_root=sums, rows=self._row_hooks(pairs, specs))
 
     def shared_key(self) -> object:
         masks = None if self.reset_keys is None else tuple(self.reset_keys)

@@ -98,7 +98,8 @@ class StepCounter(PlannedTransform):
             dtypes[self.truncated_key] = _bool
         on_rows = len(dtypes) == len(groups) == 1 and not groups[0].prefix
         rows = self._row_hooks(specs, groups[0]) if on_rows else None
-        return Hooks(step=self._counts(groups), reset=_filler(groups, dtypes), rows=rows)
+        counts = [group.key(self.step_count_key) for group in groups]
+        return Hooks(step=self._counts(groups), reset=_filler(groups, dtypes), reads_root=counts, rows=rows)
 
     def _counts(self, groups: list[DoneGroup]) -> StepHook:
         """Return the function that counts at each level; ``_row_hooks`` does the same in numpy, in place."""

@@ -173,6 +173,11 @@ class TransformedSteps(EnvBase):
         return pipeline.outward_reset(views, fresh)
 
     @property
+    def keys_read(self) -> list[Key]:
+        """Keys of the root that a step of the base, or a transform, reads beside the action."""
+        return self._compiled.keys_read
+
+    @property
     def passed_through_keys(self) -> tuple[Key, ...]:
         """Keys of states that a step copies from the root to ``next``, unless a policy has written them there."""
         return self._compiled.passed_through_keys

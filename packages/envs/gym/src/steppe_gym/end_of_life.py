@@ -42,11 +42,16 @@ class EndOfLifeTransform(Transform):
         eol_attribute: str = "unwrapped.ale.lives",
     ) -> None:
         self.__dict__["_observed"] = False
-        super().__init__()
+        super().__init__(out_keys=[eol_key])
         self.eol_key = eol_key
         self.lives_key = lives_key
         self.done_key = done_key
         self.eol_attribute = eol_attribute
+
+    @property
+    def reads_root(self) -> list[Any]:  # type: ignore[override]
+        """The number of lives, which a step compares with the number after it."""
+        return [self.lives_key]
 
     @property
     def writes_done(self) -> bool:

@@ -195,7 +195,7 @@ class RunningNorm(Transform):
         rows = RowHooks(
             lambda root, following: self._bind(entries, root, following), reads=[key for key, *_ in entries]
         )
-        return Hooks(step=step, reset=reset, rows=rows)
+        return Hooks(step=step, reset=reset, reads_root=False, rows=rows)
 
     def _check_batch(self, key: Any, batch_dims: int) -> None:
         """Raise an error if the transform cannot be around a batch."""

@@ -140,7 +140,7 @@ class TargetReturn(PlannedTransform):
         if rows is not None:
             rows.root_inputs = [out_key for _, out_key in pairs]
             rows.reads = [key for key, _ in pairs]
-        return Hooks(step=step, reset=reset, rows=rows)
+        return Hooks(step=step, reset=reset, reads_root=[out_key for _, out_key in pairs], rows=rows)
 
     def shared_key(self) -> Any:
         keys_asked = (None if keys is None else tuple(keys) for keys in (self.given_in, self.given_out))

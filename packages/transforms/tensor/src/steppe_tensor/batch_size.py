@@ -90,7 +90,7 @@ class BatchSizeTransform(PlannedTransform):
         def inward(data: TensorDictBase | None) -> Any:
             return None if data is None else data.reshape(inner)
 
-        return Hooks(step=outward, reset=outward, inverse=inward, before_reset=inward)
+        return Hooks(step=outward, reset=outward, inverse=inward, before_reset=inward, reads_root=False)
 
     def _fixed(self, size: torch.Size, device: torch.device | None) -> Hooks:
         def before(data: TensorDictBase | None) -> TensorDictBase:

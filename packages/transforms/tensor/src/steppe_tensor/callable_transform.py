@@ -45,6 +45,8 @@ class CallableTransform(Transform):
         self.func = func
         self.specs = specs
         self.writes_done = writes_done
+        if specs is not None:
+            self.out_keys = list(Composite(specs).keys(include_nested=True, leaves_only=True))
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return self.func(next_tensordict)
@@ -61,6 +63,7 @@ class CallableTransform(Transform):
         if self.specs is not None:
             return specs.changed(observation=specs.observation.update(self.specs))
         before = specs.observation.zero().update(specs.done.zero())
+        versions = {key: _version(value) for key, value in before.items(True, True)}
         after = self._on_zeros(before.copy())
         if after is None:
             return specs
@@ -70,16 +73,21 @@ class CallableTransform(Transform):
         ):
             return specs  # rows that differ have no common spec
         kept = set(after.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
+        written = []
         for key in list(specs.observation.keys(include_nested=True, leaves_only=True)):
             if key not in kept:
                 del specs.observation[key]
+                written.append(key)
         others = {*specs.done.keys(True, True), *specs.reward.keys(True, True)}
         for key in kept - others:
             value, leaf = after.get(key), specs.observation.get(key, None)
+            if value is not before.get(key, None) or _version(value) != versions.get(key):
+                written.append(key)
             if leaf is None or (value is not before.get(key) and -1 not in leaf.shape):
                 changed = spec_of_value(value, specs.batch_size, specs.device)
                 if leaf is None or leaf.dtype is not None or changed.dtype is not None:
                     set_beside(specs.observation, key, changed, specs.observation)
+        self._out_keys = written
         return specs
 
     def _on_zeros(self, zeros: TensorDictBase) -> TensorDictBase | None:
@@ -99,6 +107,11 @@ class CallableTransform(Transform):
 
     def __repr__(self) -> str:
         return f"CallableTransform({getattr(self.func, '__name__', self.func)!r})"
+
+
+def _version(value: Any) -> int:
+    """Return how often a tensor has been written into."""
+    return value._version if type(value) is torch.Tensor and not value.is_inference() else 0
 
 
 def spec_of_value(value: Any, batch_size: torch.Size, device: torch.device | None) -> Spec:

@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import dispatch
 
 from steppe.errors import SpecError
-from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
+from steppe.specs import Composite, Spec, is_memory, torch_to_numpy_dtype_dict
 from steppe.transforms import EnvSpecs, Hooks, RowHooks, Transform, keys_property, pair_hook
 
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]
@@ -98,7 +98,7 @@ class DTypeCastTransform(Transform):
             (key, key)
             for spec in specs
             for key, leaf in spec.items(include_nested=True, leaves_only=True)
-            if leaf is not None and leaf.dtype is self.dtype_in
+            if leaf is not None and leaf.dtype is self.dtype_in and not is_memory(key)
         ]
 
     def _forward_keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:

@@ -87,7 +87,7 @@ class DeviceCastTransform(PlannedTransform):
             data = data.to(origin)
             return data if specs.device is not None else data.clear_device_()
 
-        return Hooks(step=outward, reset=outward, inverse=inward, before_reset=inward)
+        return Hooks(step=outward, reset=outward, inverse=inward, before_reset=inward, reads_root=False)
 
     def _hooks_of_keys(self, origin: torch.device) -> Hooks:
         forward = pair_hook(self.key_pairs, lambda value: value.to(self.device), None)
@@ -96,7 +96,12 @@ class DeviceCastTransform(PlannedTransform):
         def outward(_: Any, data: TensorDictBase) -> TensorDictBase:
             return forward(data.copy().clear_device_())
 
-        return Hooks(step=outward, reset=outward, inverse=lambda data: inverse(data.copy().clear_device_()))
+        return Hooks(
+            step=outward,
+            reset=outward,
+            inverse=lambda data: inverse(data.copy().clear_device_()),
+            reads_root=False,
+        )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Move data that comes from no environment."""

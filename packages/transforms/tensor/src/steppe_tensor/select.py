@@ -356,6 +356,7 @@ class RenameTransform(PlannedTransform):
             reset=reset if outward else None,
             inverse=inverse if inward else None,
             before_reset=inverse if inward else None,
+            reads_root=False,
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

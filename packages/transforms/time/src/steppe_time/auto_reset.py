@@ -95,7 +95,7 @@ class AutoResetTransform(PlannedTransform):
             fresh: TensorDictBase = kept[1].clone(False)
             return fresh.update(done_spec.zero())
 
-        return Hooks(step=step, instead_of_reset=instead)
+        return Hooks(step=step, instead_of_reset=instead, reads_root=False)
 
     def _filling(self, value: torch.Tensor) -> torch.Tensor:
         kind = self.fill_float if value.is_floating_point() else self.fill_int

@@ -173,7 +173,9 @@ class OverHistory(PlannedTransform):
                     data.set(name, value)
             return data
 
-        return Hooks(step=step, reset=reset, rows=self._row_hooks(plan) if own_mask is None else None)
+        memories = [memory for _, _, memory, _ in plan if memory is not None]
+        rows = self._row_hooks(plan) if own_mask is None else None
+        return Hooks(step=step, reset=reset, reads_root=memories, rows=rows)
 
     def _row_hooks(self, plan: list[tuple[Any, Any, Any, int]]) -> RowHooks:
         def bind(root: Any, following: Any) -> Any:

@@ -176,9 +176,8 @@ class RandomTruncationTransform(PlannedTransform):
             return fresh
 
         default_keys = truncated_key == "truncated" and done_key == "done" and "truncated" in specs.done.keys()
-        return Hooks(
-            step=step, reset=reset, rows=self._row_hooks(count_key, horizon_key, shape) if default_keys else None
-        )
+        rows = self._row_hooks(count_key, horizon_key, shape) if default_keys else None
+        return Hooks(step=step, reset=reset, reads_root=[horizon_key], rows=rows)
 
     def _draw(self, row: int, rows: int, shape: tuple[int, ...]) -> torch.Tensor:
         """Draw the length of the next episode of a row."""

@@ -87,7 +87,8 @@ class TrajCounter(PlannedTransform):
             count[mask] = self._next_numbers(int(mask.sum())).to(done.device)
             return fresh.set(key, count)
 
-        return Hooks(step=step, reset=reset, rows=RowHooks(self._bind_rows, root_inputs=[key]))
+        rows = RowHooks(self._bind_rows, root_inputs=[key])
+        return Hooks(step=step, reset=reset, reads_root=[key], rows=rows)
 
     def _bind_rows(self, root: Any, following: Any) -> Any:
         before, after = root[self.out_keys[0]], following[self.out_keys[0]]

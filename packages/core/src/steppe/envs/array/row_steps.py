@@ -170,6 +170,8 @@ class RowSteps:
             for key, array, tensor in self._root_inputs:
                 value = find(key, None)
                 if value is None:
+                    if self.writer.fill_root(key):
+                        continue
                     raise self._missing_root_input(key, tensordict)
                 kept, memory = self._kept[key]
                 if value is kept:  # its own memory, changed or not: numpy copies a few numbers faster than torch

@@ -120,6 +120,14 @@ class RowWriter:
         """Return rows that this writer can be bound to: ``own_rows`` if it has them, otherwise new rows."""
         return Rows.new(self.layout, self.n) if self.own_rows is None else self.own_rows
 
+    def fill_root(self, key: Key) -> bool:
+        """Write an entry of the root that the caller's data lacks, from memory of the environments.
+
+        Returns:
+            Whether there is such memory; False by default.
+        """
+        return False
+
     def fast_decoder(self, batch_size: torch.Size) -> Callable[[torch.Tensor], Any] | None:
         """Return a function that decodes the only action of all rows, a tensor, faster than ``decode``.
 

@@ -79,6 +79,13 @@ class TransformedWriter(RowWriter):
             return None
         return self.layout.actions.fast_decoder_with(self._of_one)
 
+    def fill_root(self, key: Key) -> bool:
+        """Write an entry of the base, from memory of the base."""
+        values = self.plans[0].values
+        value = values[-1].get(key)
+        base_key = next((key for key, of_base in values[0].items() if of_base is value), None)
+        return base_key is not None and self.base.fill_root(base_key)
+
     def new_rows(self) -> Rows:
         """Return new rows; their entries are in the memory of the base if it writes its own rows."""
         rows = Rows.new(self.layout, self.n)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,7 +13,8 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, every_leaf_key
 from steppe.storage import build_alike, entries, level_at, shallow_copy
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.row_plan import RowPlan, links, plan_rows
+from steppe.transforms.compiled.root_memory import links, version_of
+from steppe.transforms.compiled.row_plan import RowPlan, plan_rows
 from steppe.transforms.compiled.transform_hooks import (
     BeforeReset,
     EnvSpecs,
@@ -74,7 +73,9 @@ class Pipeline:
                     "step in _step, and the first data of an episode in _reset."
                 )
         parts = list(leaves(transform))
-        chain = self.chain = list(links(parts, self.base_specs))
+        readers = dict.fromkeys(base.keys_read, type(base).__name__)
+        self._passed_by_base = base.passed_through_keys
+        chain = self.chain = list(links(parts, self.base_specs, readers, self._passed_by_base))
         all_hooks = [link.hooks for link in chain]
         self.specs = chain[-1].after if chain else self.base_specs
         self.base_writer = base.row_writer
@@ -118,7 +119,6 @@ class Pipeline:
         )
         passed = [key for hooks in all_hooks for key in hooks.passed_through]
         states = _leaf_keys(self.specs.state)
-        self._passed_by_base = base.passed_through_keys
         self.passed_through_keys = tuple(
             key for key in dict.fromkeys((*self._passed_by_base, *passed)) if key in states
         )
@@ -131,17 +131,17 @@ class Pipeline:
         self._base_actions = _leaf_keys(self.base_specs.action)
         self._base_outputs = [*every_leaf_key(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
-        _refuse_changed_states(chain, self.base_specs, self.specs)
-        read = self._keys_of_base(parts)
+        #: Entries of the root behind all transforms that a step reads.
+        self.keys_read = list(dict.fromkeys((*states, *readers)))
+        read = self._keys_of_base(base, parts)
         self.hidden: set[Key] = {key for key in read if self._is_replaced(key, parts)}
         # RowHooks declare all entries that they write.
         declared = all(hooks.rows is not None for hooks in all_hooks)
         self._watched = [] if declared else [key for key in read if key not in self.hidden]
 
-    def _keys_of_base(self, parts: list[Transform]) -> list[Key]:
-        """Return the observations that the base may read from the root although they are no states."""
-        undone = _declared(parts, "in_keys_inv")
-        known = _leaf_keys(self.base_specs.observation) - _leaf_keys(self.base_specs.state) - undone
+    def _keys_of_base(self, base: EnvBase, parts: list[Transform]) -> list[Key]:
+        """Return the observations that the base may read from the root, besides those that it declares."""
+        known = _leaf_keys(self.base_specs.observation) - {*base.keys_read} - _declared(parts, "in_keys_inv")
         if self.base_writer is not None:
             known &= set(self.base_writer.layout.root_inputs)  # it reads no others
         return sorted(known, key=str)
@@ -161,7 +161,8 @@ class Pipeline:
         if specs is None:
             return None, "the rows of the batch differ, or it has states."
         casts = writer.own_rows is None
-        return plan_rows(writer.layout, links(parts, specs), specs, of_batch=True, casts_in_write=casts)
+        chain_of_row = links(parts, specs, dict.fromkeys(base.keys_read, type(base).__name__), base.passed_through_keys)
+        return plan_rows(writer.layout, chain_of_row, specs, of_batch=True, casts_in_write=casts)
 
     def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
         """Return the root as the caller passed it and after each inverse; the last one is for the base."""
@@ -189,12 +190,12 @@ class Pipeline:
 
     def _run(self, hooks: list[tuple[Any, int]], views: list[Any], data: TensorDictBase) -> TensorDictBase:
         """Run hooks, each with its view, and hide watched observations that one of them replaces or writes into."""
-        before = [(key, value := _entry(data, key), _version(value)) for key in self._watched]
+        before = [(key, value := _entry(data, key), version_of(value)) for key in self._watched]
         for hook, view in hooks:
             data = hook(views[view], data)
         for key, value, version in before:
             after = _entry(data, key)
-            if value is not None and after is not None and (after is not value or _version(after) != version):
+            if value is not None and after is not None and (after is not value or version_of(after) != version):
                 self.hidden.add(key)
                 self._watched.remove(key)
         return data
@@ -255,53 +256,6 @@ class Pipeline:
                 ) from error
 
 
-def _refuse_changed_states(chain: list[Link], base: EnvSpecs, after: EnvSpecs) -> None:
-    """Raise SpecError if a transform changes an entry that the environment or an earlier transform reads from the root.
-
-    An inverse may undo the change.
-
-    Args:
-        chain: the transforms.
-        base: the specs before them.
-        after: the specs behind them.
-    """
-    around = [base, *(link.after for link in chain)]
-    for i, key in _states_added(around):
-        seen, needed = [specs.observation.get(key, None) for specs in around[i:]], after.state.get(key, None)
-        if needed is None or any(leaf is None for leaf in seen):
-            continue
-        # An earlier transform computes with any dtype, an environment does not.
-        *kinds, kind = [
-            (tuple(leaf.shape), leaf.dtype if i == 0 else None) for leaf in (*seen, needed) if leaf is not None
-        ]
-        behind = chain[i:]
-        if kinds[-1] == kind or any(link.hooks.inverse and link.hooks.inverse_pairs is None for link in behind):
-            continue  # these inverses may write any entry
-        if key in _declared([link.part for link in behind], "in_keys_inv"):
-            continue
-        part = next((link.part for link, (old, new) in zip(behind, pairwise(kinds), strict=True) if new != old), None)
-        if part is None:
-            continue  # its own specs differ
-        reads = type(chain[i - 1].part).__name__ if i else "The environment"
-        changes = type(part).__name__
-        invertible = "in_keys_inv" in inspect.signature(type(part)).parameters
-        fix = f"in_keys_inv=[{key!r}] too, which undoes that, or " if invertible else ""
-        raise SpecError(
-            f"{reads} reads {key!r} from the data of each step, of shape {tuple(needed.shape)} and {needed.dtype}, and "
-            f"{changes} behind it makes that {tuple(seen[-1].shape)} of {seen[-1].dtype}. Give {changes} {fix}out_keys "
-            "of another name."
-        )
-
-
-def _states_added(around: list[EnvSpecs]) -> Iterator[tuple[int, Key]]:
-    """Yield states, with the index of the first specs that have them, unless they were observations before."""
-    for i, (specs, behind) in enumerate(pairwise([None, *around])):
-        assert behind is not None
-        for key in _leaf_keys(behind.state):
-            if specs is None or (specs.state.get(key, None) is None and specs.observation.get(key, None) is None):
-                yield i, key
-
-
 def _declared(parts: list[Transform], *names: str) -> set[Key]:
     """Return the keys that were assigned to transforms, without default keys; for each the first name that is set."""
     declared: set[Key] = set()
@@ -316,13 +270,6 @@ def _entry(data: Any, key: Key) -> Any:
     path = (key,) if isinstance(key, str) else key
     level = level_at(data, path[:-1])
     return None if level is None else level.get(path[-1])
-
-
-def _version(value: object) -> int:
-    """Return how often a tensor has been written into."""
-    if not isinstance(value, torch.Tensor) or value.is_inference():
-        return 0
-    return value._version
 
 
 def _outputs(specs: EnvSpecs) -> set[Key]:

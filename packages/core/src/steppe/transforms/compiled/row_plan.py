@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,10 @@ import numpy as np
 from steppe.envs import RowLayout, Rows
 from steppe.specs import Composite
 from steppe.storage import Layout, no_storage_reason
-from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link
 from steppe.transforms.transform_keys import DONE_NAMES, Key
 
-__all__ = ["Memory", "RowPlan", "Value", "links", "plan_rows", "shared"]
+__all__ = ["Memory", "RowPlan", "Value", "plan_rows", "shared"]
 
 
 class Value:
@@ -114,32 +113,39 @@ class RowPlan:
             self.values.append(current)
         for key, value in current.items():
             value.place.row_key = key
-        root_inputs: list[Key] = list(base.root_inputs)
-        copied_to_next: list[Key] = list(base.copied_to_next)
-        self.reads_root = base.reads_root
-        for hook in hooks:
-            if hook.rows is not None:
-                root_inputs += hook.rows.root_inputs
-                copied_to_next += hook.passed_through
-            elif hook.reads_all:
-                self.reads_root = True
+        self._over = set(self.written_over)
+        #: The entries of the root that the base, and then each transform, reads.
+        reads = [base.root_inputs, *(hook.root_inputs for hook in hooks)]
+        self._reads = [(i, key, self._input_key(i, key)) for i, keys in enumerate(reads) for key in keys]
+        copied_to_next = [self._input_key(0, key) for key in base.copied_to_next]
+        copied_to_next += [key for hook in hooks if hook.rows is not None for key in hook.passed_through]
+        self.reads_root = base.reads_root or any(hook.reads_all for hook in hooks)
         self.layout = RowLayout(
             observation=after.observation,
             reward=after.reward,
             done=after.done,
             action=after.action,
-            root_inputs=tuple(dict.fromkeys(root_inputs)),
-            copied_to_next=tuple(dict.fromkeys(copied_to_next)),
+            root_inputs=tuple(dict.fromkeys(key for *_, key in self._reads if key is not None)),
+            copied_to_next=tuple(dict.fromkeys(key for key in copied_to_next if key is not None)),
             reads_root=self.reads_root,
             flags_every_step=base.flags_every_step
             or any(part.writes_done and _sets_flags_alone(hook) for part, hook in zip(parts, hooks, strict=True)),
             device=after.device,
         )
 
+    def _input_key(self, i: int, key: Key) -> Key | None:
+        """Return the caller's key of an entry that is read behind ``i`` transforms; None if a later one changes it."""
+        value = self.values[i].get(key)
+        kept = value is not None and value.same_as is None and (i > 0 or value not in self._over)
+        return value.row_key if kept and value is not None else None
+
     def _behind(self, hook: Hooks, before: dict[Key, Value], specs: EnvSpecs) -> dict[Key, Value]:
         """Return the values behind a transform."""
         rows = hook.rows
         casts = set(rows.casts) if rows is not None else set()
+        kept = rows.kept if rows is not None else {}
+        #: The private entry of each kept entry is its value before the transform.
+        memories = {memory: before[key] for key, memory in kept.items()}
         read = set(before) if rows is None and not hook.does_nothing else set(rows.reads) if rows is not None else set()
         if hook.pairs is not None:
             read = {key for key, _ in hook.pairs}
@@ -152,8 +158,14 @@ class RowPlan:
             for field in Layout.of(spec, ()).fields:
                 dtype = field.numpy_dtype
                 assert dtype is not None
-                old = before.get(field.key)
-                if old is not None and old.shape == field.shape and old.dtype == dtype and old.in_root >= in_root:
+                old = memories.get(field.key, before.get(field.key))
+                if (
+                    field.key not in kept
+                    and old is not None
+                    and old.shape == field.shape
+                    and old.dtype == dtype
+                    and old.in_root >= in_root
+                ):
                     behind[field.key] = old
                     continue
                 value = Value(field.shape, dtype, in_root)
@@ -205,15 +217,15 @@ class RowPlan:
         return self.reads_root or any(
             key in before and before[key].place in base
             for hook, before in zip(self.hooks, self.values, strict=False)
-            for key in (hook.rows.root_inputs if hook.rows is not None else ())
+            for key in hook.root_inputs
         )
 
     def root_inputs_before(self, i: int) -> list[Key]:
         """Return the entries of the root that a step with the first ``i`` transforms reads."""
         if self.reads_root_before(i):
             return [key for key, value in self.values[i].items() if value.in_root]
-        of_transforms = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.root_inputs]
-        return list(dict.fromkeys([*self.base_root_inputs, *of_transforms]))
+        of_transforms = [key for hook in self.hooks[:i] for key in hook.root_inputs]
+        return [key for key in dict.fromkeys([*self.base_root_inputs, *of_transforms]) if key in self.values[i]]
 
     def reads_root_before(self, i: int) -> bool:
         """Whether a step with the first ``i`` transforms may read any entry of the root."""
@@ -235,20 +247,15 @@ class RowPlan:
 
     def no_rows_reason(self) -> str | None:
         """Say why the chain cannot run on rows although each transform could, or return None."""
-        final = self.values[-1]
         takes_rows = [part.key_of_rows() is not None for part in self.parts]
         for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
             behind = zip(self.hooks[i:], takes_rows[i:], strict=True)
             if hook.reads_all and takes_rows[i] and any(hooks.inverse_pairs and not rows for hooks, rows in behind):
                 return f"{type(part).__name__} reads the root, which later inverses change row by row."
-        for key in self.base_root_inputs:
-            if final.get(key) is not self.values[0][key]:
-                return f"a transform changes {key!r}, which the environment reads from the data."
-        for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
-            for key in hook.rows.root_inputs if hook.rows is not None else ():
-                value = self.values[i + 1].get(key)
-                if value is None or final.get(key) is not value:
-                    return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
+        for i, key, input_key in self._reads:
+            if input_key is None:
+                reader = type(self.parts[i - 1]).__name__ if i else "the environment"
+                return f"a later transform changes {key!r}, which {reader} reads from the data."
         return self._no_repeating_reason()
 
 
@@ -258,14 +265,6 @@ def shared(plans: Sequence[RowPlan], i: int) -> bool:
         return True
     keys = [plan.parts[i].key_of_rows() for plan in plans]
     return keys[0] is not None and all(key == keys[0] for key in keys)
-
-
-def links(parts: Iterable[Transform], specs: EnvSpecs) -> Iterator[Link]:
-    """Yield the transforms of a chain, with the hooks and specs that follow from the specs of the environment."""
-    for part in parts:
-        link = Link(part, part.hooks_in(specs), specs, part.specs_behind(specs))
-        yield link
-        specs = link.after
 
 
 def plan_rows(
@@ -307,10 +306,10 @@ def _no_rows_reason(link: Link) -> str | None:
         return f"{name} has parameters, through which gradients may pass."
     if part.writes_step:
         return f"{name} may exclude rows from a step."
-    wraps = hook.rows is not None and hook.rows.wrap is not None
-    if (hook.before_reset is not None and not wraps) or hook.instead_of_reset is not None:
+    differs = hook.rows is not None and bool(hook.rows.wrap or hook.rows.kept)
+    if (hook.before_reset is not None and not differs) or hook.instead_of_reset is not None:
         return f"{name} changes the argument of reset."
-    if hook.converts:
+    if hook.converts and not differs:
         states = set(specs.state.keys(include_nested=True, leaves_only=True))
         if hook.inverse_pairs is None or states.intersection(key for _, key in hook.inverse_pairs):
             return f"the inverse of {name} reads more than actions."

@@ -153,6 +153,11 @@ class _OnTensorDicts:
         self._inverses = [
             inverse for hook in reversed(plan.hooks[i:]) if hook.converts and (inverse := hook.inverse) is not None
         ]
+        self._memories = [
+            inverse
+            for hook in reversed(plan.hooks[i:])
+            if hook.rows is not None and hook.rows.kept and (inverse := hook.inverse) is not None
+        ]
         self._empty = torch.Size([self.n] if self.takes_rows else []), plan.layout.device
 
     def step(self, at: Sequence[int] | None) -> bool:
@@ -168,14 +173,17 @@ class _OnTensorDicts:
             return build_td({}, size if at is None else torch.Size([len(at)]), device)
         data = self.rows.root_data
         root: TensorDictBase = self._whole_root(at)[0] if data is None else shallow_copy(data)
-        for inverse in self._inverses:
+        for inverse in self._inverses if self.hook.reads_all else self._memories:
             root = inverse(root)
-        return root
+        # Rows hold the other entries of the root only if a transform reads all of them.
+        return root if self.hook.reads_all else root.select(*self.hook.root_inputs)
 
     def reset(self, at: Sequence[int]) -> None:
         assert self.hook.reset is not None
         some = at if self.takes_rows and len(at) != self.n else None
-        whole, _ = self._whole_root(some)
+        whole: TensorDictBase = self._whole_root(some)[0]
+        for restore in self._memories:
+            whole = restore(whole)
         whole.set("_reset", torch.ones((*whole.batch_size, 1), dtype=torch.bool, device=CPU))
         fresh, values = self._root(some)
         self._write(self.hook.reset(whole, fresh), values, self._root_behind, some)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -169,6 +169,7 @@ class RowHooks:
         wrap: function that returns the bound writer to step in place of the one of the environment with the transforms
             before this one, such as one that repeats its steps. The functions of ``bind`` and later transforms run
             behind it. ``Hooks.inverse`` and ``Hooks.before_reset`` must change no data then; rows do not call them.
+        kept: entries whose value before the transform stays in a private entry, each with the key of that entry.
         steps_again: whether that writer may step the environment several times in one step.
     """
 
@@ -177,6 +178,7 @@ class RowHooks:
     reads: Iterable[Key] = ()
     writes: Iterable[Key] = ()
     casts: Iterable[Key] = ()
+    kept: Mapping[Key, Key] = field(default_factory=dict)
     wrap: Callable[[InnerWriter], BoundWriter] | None = None
     steps_again: bool = False
 
@@ -193,7 +195,7 @@ class Hooks:
         before_reset: the same for the argument of ``reset``, which may be None.
         instead_of_reset: function of the argument of ``reset`` that returns data of a reset, so that the environment
             before is not reset; None to reset it.
-        reads_root: whether ``step`` reads the root.
+        reads_root: whether ``step`` reads the root: True for any entry of it, or the keys that it reads.
         pairs: pairs of keys to read and to write, if ``step`` and ``reset`` only call ``_apply_transform`` on these.
         inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
         passed_through: keys of states that ``step`` copies from the root to ``next``, unless a policy has written them
@@ -207,7 +209,7 @@ class Hooks:
     inverse: InverseHook | None = None
     before_reset: BeforeReset | None = None
     instead_of_reset: BeforeReset | None = None
-    reads_root: bool = True
+    reads_root: bool | Iterable[Key] = True
     pairs: list[tuple[Key, Key]] | None = None
     inverse_pairs: list[tuple[Key, Key]] | None = None
     passed_through: Iterable[Key] = ()
@@ -217,7 +219,14 @@ class Hooks:
     @property
     def reads_all(self) -> bool:
         """Whether a step on rows may read any entry of the root."""
-        return self.rows is None and self.step is not None and self.pairs is None and self.reads_root
+        return self.rows is None and self.step is not None and self.pairs is None and self.reads_root is True
+
+    @property
+    def root_inputs(self) -> list[Key]:
+        """The entries of the root that a step reads; all if ``reads_all``."""
+        if self.rows is not None:
+            return list(self.rows.root_inputs)
+        return [] if self.step is None or isinstance(self.reads_root, bool) else list(self.reads_root)
 
     @property
     def converts(self) -> bool:

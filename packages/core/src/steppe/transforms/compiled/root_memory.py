@@ -1,0 +1,230 @@
+"""RootMemory: keeps entries that a step reads from its root, as they were before a later transform changed them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError, StateError
+from steppe.specs import Composite, is_memory
+from steppe.storage import find_entry
+from steppe.transforms.base import Transform
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, Link, RowHooks, set_beside, write
+from steppe.transforms.env_transforms import SteppingTransform
+from steppe.transforms.transform_keys import Key, names_of, replace_last
+
+__all__ = ["RootMemory", "links", "version_of"]
+
+
+class RootMemory(Transform):
+    """Keep entries in private memory, and show them in the root to the environment and the transforms before it.
+
+    A step reads entries of its root: a StepCounter its count, an environment its state. If a later transform changes
+    such an entry, the root of the caller has the changed value. :func:`links` puts this transform before the one that
+    changes the entry, so that a transform sees the root as it was at its own level.
+
+    On rows of arrays, the memory of an entry is the memory in which the earlier transforms read and write it, and the
+    later transforms get a copy.
+
+    Args:
+        readers: the entries to keep, each with the name of what reads it, for errors.
+        passed_through: states that a policy may write under ``next``. All others are states no more: steps read them
+            from the memory.
+    """
+
+    keeps_nothing = True
+    writes_done = False
+    writes_step = False
+    needs_all_rows = False
+
+    def __init__(self, readers: Mapping[Key, str], passed_through: Iterable[Key] = ()) -> None:
+        super().__init__()
+        self.readers, self.passed_through = dict(readers), set(passed_through)
+
+    def _memories(self, specs: EnvSpecs) -> dict[Key, Key]:
+        """Return the private entry of each entry, under a name that is not taken yet."""
+        memories = {}
+        for key in self.readers:
+            memory = replace_last(key, f"__root_{names_of(key)[-1]}")
+            while specs.observation.get(memory, None) is not None:
+                memory = replace_last(memory, f"{names_of(memory)[-1]}_")
+            memories[key] = memory
+        return memories
+
+    def memory_spec(self, specs: EnvSpecs) -> Composite:
+        spec = Composite({}, shape=specs.batch_size, device=specs.device)
+        for key, memory in self._memories(specs).items():
+            set_beside(spec, memory, specs.observation[key].clone(), specs.observation)
+        return spec
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        for key in self.readers.keys() - self.passed_through:
+            if specs.state.get(key, None) is not None:
+                specs.state.pop(key)
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        memories = self._memories(specs)
+
+        def keep(_: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
+            for key, memory in memories.items():
+                write(data, memory, find_entry(data, key).clone())  # a later transform may write in place
+            return data
+
+        def restore(data: TensorDictBase) -> TensorDictBase:
+            for key, memory in memories.items():
+                value = find_entry(data, memory)
+                if value is None:
+                    raise KeyError(
+                        f"There is no {memory!r} in the data given to step. It holds {key!r} as {self.readers[key]} "
+                        "reads it, before a later transform changes it. Step what reset, step_mdp or "
+                        "step_and_maybe_reset returned, with an action added to it."
+                    )
+                write(data, key, value)
+            return data
+
+        def restore_known(data: TensorDictBase | None) -> TensorDictBase | None:
+            known = data is not None and all(find_entry(data, memory) is not None for memory in memories.values())
+            return restore(data) if known and data is not None else data
+
+        rows = RowHooks(reads=memories, casts=memories, root_inputs=memories.values(), kept=memories)
+        return Hooks(step=keep, reset=keep, inverse=restore, before_reset=restore_known, reads_root=False, rows=rows)
+
+    def shared_key(self) -> Any:
+        return (type(self), tuple(self.readers))
+
+
+def links(
+    parts: Iterable[Transform], specs: EnvSpecs, readers: dict[Key, str], passed_through: Iterable[Key]
+) -> Iterator[Link]:
+    """Yield the transforms of a chain with their hooks and specs, and a RootMemory before those that need one.
+
+    Args:
+        parts: the transforms.
+        specs: the specs of the environment.
+        readers: the entries of the root that a step of the environment reads, each with its name for errors. It is
+            changed in place: at the end it has the entries behind all transforms that a step reads.
+        passed_through: ``passed_through_keys`` of the environment.
+
+    Raises:
+        SpecError: a transform changes an entry that an earlier one reads, and the earlier value cannot be kept, because
+            a reset does not return it, or a policy writes it.
+    """
+    passed = set(passed_through)
+    for part in parts:
+        link = _link(part, specs)
+        changed = {key: readers.pop(key) for key in list(readers) if _changes(link, key)}
+        if changed:
+            for key, reader in changed.items():
+                before, after = (around.observation.get(key, None) for around in (link.before, link.after))
+                if before is None:
+                    raise _not_kept(link, key, reader, "no reset returns it")
+                if key in passed and (after is None or (after.shape, after.dtype) != (before.shape, before.dtype)):
+                    raise _not_kept(link, key, reader, "a policy writes it")
+            memory = _link(RootMemory(changed, passed), specs)
+            yield memory
+            link = _link(part, memory.after)
+        yield _guarded(link, readers)
+        specs = link.after
+        readers.update(dict.fromkeys(_keys_read(link), type(part).__name__))
+        passed.update(link.hooks.passed_through)
+
+
+def _not_kept(link: Link, key: Key, reader: str, reason: str) -> SpecError:
+    changes = type(link.part).__name__
+    invertible = "in_keys_inv" in inspect.signature(type(link.part)).parameters
+    fix = f"in_keys_inv=[{key!r}] too, which undoes that, or " if invertible else ""
+    return SpecError(
+        f"{reader} reads {key!r} from the data of each step, and {changes} behind it changes this entry. Its earlier "
+        f"value cannot be kept, because {reason}. Give {changes} {fix}out_keys of another name."
+    )
+
+
+def _link(part: Transform, specs: EnvSpecs) -> Link:
+    return Link(part, part.hooks_in(specs), specs, part.specs_behind(specs))
+
+
+def _keys_read(link: Link) -> list[Key]:
+    """Return the entries behind a transform that its step or its inverse reads from the root."""
+    part, hooks = link.part, link.hooks
+    if isinstance(part, SteppingTransform):
+        return []  # it steps the environment with what the step before has returned
+    inverts = part.reads_root if hooks.inverse is not None and hooks.inverse == part._inv_call else False
+    if hooks.reads_all or inverts is True:
+        keys = link.after.observation.keys(include_nested=True, leaves_only=True)
+        return [key for key in keys if not is_memory(key)]
+    return [*hooks.root_inputs, *(inverts or ())]
+
+
+def _changes(link: Link, key: Key) -> bool:
+    """Whether a transform changes an entry, unless its inverse undoes the change."""
+    part, hooks = link.part, link.hooks
+    if hooks.inverse is not None:
+        if hooks.inverse_pairs is not None:
+            undone = any(key == inner for _, inner in hooks.inverse_pairs)
+        else:  # it moves or renames all states back
+            undone = hooks.inverse != part._inv_call and link.before.state.get(key, None) is not None
+        if undone:
+            return False
+    if link.before.observation.get(key, None) != link.after.observation.get(key, None):
+        return True
+    if hooks.step is None and hooks.reset is None:
+        return False
+    if hooks.pairs is not None:
+        return any(key == written for _, written in hooks.pairs)
+    if hooks.rows is not None:
+        return key in (*hooks.rows.writes, *hooks.rows.casts, *hooks.rows.root_inputs)
+    if key in hooks.root_inputs:
+        return True
+    return key in part.out_keys
+
+
+def _guarded(link: Link, readers: Mapping[Key, str]) -> Link:
+    """Let the hooks of a transform raise an error if they change an entry that was read before, and is not declared.
+
+    The methods of a transform may write any entry, whatever its keys and its specs say.
+    """
+    hooks, part = link.hooks, link.part
+    if not readers or hooks.pairs is not None or not part.has_own_methods or isinstance(part, SteppingTransform):
+        return link
+    keys = dict(readers)
+
+    def guarded(hook: Any) -> Any:
+        def run(td: Any, data: TensorDictBase) -> TensorDictBase:
+            before = [(key, value := find_entry(data, key), version_of(value)) for key in keys]
+            data = hook(td, data)
+            for key, value, version in before:
+                after = find_entry(data, key)
+                if after is not value and after is not None and value is not None and _differ(after, value):
+                    raise _undeclared(part, key, keys[key])
+                if after is value and version_of(after) != version:
+                    raise _undeclared(part, key, keys[key])
+            return data
+
+        return None if hook is None else run
+
+    return replace(link, hooks=replace(hooks, step=guarded(hooks.step), reset=guarded(hooks.reset)))
+
+
+def _differ(after: Any, before: Any) -> bool:
+    return not (isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor) and torch.equal(after, before))
+
+
+def _undeclared(part: Transform, key: Key, reader: str) -> StateError:
+    name = type(part).__name__
+    return StateError(
+        f"{name} changed {key!r}, which {reader} before it reads from the root of each step. Say that it does, so that "
+        f"the value of {reader} is kept: {name}.out_keys = [{key!r}], or out_keys=[{key!r}] as its __init__ passes "
+        "them to Transform. Or write to another key."
+    )
+
+
+def version_of(value: object) -> int:
+    """Return how often a tensor has been written into."""
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
