@@ -21,14 +21,14 @@ TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 LINES = 34_300
 #: Lines of each folder.
 FOLDERS = {
-    "batched": 3_300,
+    "batched": 3_350,
     "cli": 1_000,
     "collectors": 4_900,
     "envs": 7_600,
     "registry": 1_900,
     "specs": 6_000,
     "storage": 700,
-    "transforms": 5_300,
+    "transforms": 5_200,
     "versions": 650,
     "workers": 2_600,
 }

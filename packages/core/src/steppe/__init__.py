@@ -64,13 +64,10 @@ if TYPE_CHECKING:
     from .transforms import Compose as Compose
     from .transforms import InitTracker as InitTracker
     from .transforms import ObservationTransform as ObservationTransform
-    from .transforms import RewardSum as RewardSum
     from .transforms import StepCounter as StepCounter
     from .transforms import TensorDictPrimer as TensorDictPrimer
     from .transforms import Transform as Transform
     from .transforms import TransformedEnv as TransformedEnv
-    from .transforms import auto_unwrap_transformed_env as auto_unwrap_transformed_env
-    from .transforms import set_auto_unwrap_transformed_env as set_auto_unwrap_transformed_env
     from .versions import gym_backend as gym_backend
     from .versions import implement_for as implement_for
     from .versions import set_gym_backend as set_gym_backend
@@ -130,13 +127,10 @@ _EXPORTS: dict[str, str] = {
             "Compose",
             "InitTracker",
             "ObservationTransform",
-            "RewardSum",
             "StepCounter",
             "TensorDictPrimer",
             "Transform",
             "TransformedEnv",
-            "auto_unwrap_transformed_env",
-            "set_auto_unwrap_transformed_env",
         ),
         "batched": (
             "EnvCreator",

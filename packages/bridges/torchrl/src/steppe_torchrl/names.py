@@ -45,6 +45,7 @@ from steppe.specs import Bounded as BoundedTensorSpec
 from .added_methods import add_methods
 from .choice import Choice
 from .specs import spec_from_torchrl, to_torchrl
+from .unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env
 
 __all__ = [
     "AsyncCollector",
@@ -68,6 +69,7 @@ __all__ = [
     "UnboundedTensorSpec",
     "VecGymEnvTransform",
     "auto_specs_",
+    "auto_unwrap_transformed_env",
     "check_no_exclusive_keys",
     "consolidate_spec",
     "contains_lazy_spec",
@@ -75,6 +77,7 @@ __all__ = [
     "exploration_mode",
     "get_env_metadata",
     "make_tensordict",
+    "set_auto_unwrap_transformed_env",
     "set_exploration_mode",
     "terminated_or_truncated",
 ]

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ActionError, ClosedError, PolicyError, SteppeError, WorkerError
+from ..errors import ActionError, ClosedError, PolicyError, SteppeError, TransformNotFound, WorkerError
 from .output import UsageError, natural, one_line, positive
 from .policy import Act, import_policy
 
@@ -137,7 +137,7 @@ def _status(failure: BaseException | None, *, kept: int) -> int:
 
 
 def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
-    """Make a batch of environments with a StepCounter and a RewardSum."""
+    """Make a batch of environments with a StepCounter, and a RewardSum if steppe-reward is installed."""
     import steppe
 
     batch: EnvBase | None = None
@@ -146,8 +146,10 @@ def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
             batch = steppe.SerialEnv(1, factory)
         else:
             batch = steppe.ParallelEnv(args.num_envs, factory, num_processes=args.num_processes)
-        counter = steppe.StepCounter(max_steps=args.max_steps)
-        env = steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
+        parts: list[steppe.Transform] = [steppe.StepCounter(max_steps=args.max_steps)]
+        with suppress(TransformNotFound):  # without steppe-reward, no returns are printed
+            parts.append(steppe.RewardSum())
+        env = steppe.TransformedEnv(batch, steppe.Compose(*parts))
         _ = env.action_keys  # starts the workers, which raise their errors here
         return env
     except BaseException as error:

@@ -19,7 +19,7 @@ def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) ->
 
     Args:
         id: the environment's id.
-        data: the collected data ``[n, rows]``, with the entries of a `StepCounter` and a `RewardSum`.
+        data: the collected data ``[n, rows]``, with the entries of a `StepCounter`, and of a `RewardSum` if installed.
         seconds: how long it took.
         out: the folder of the data.
     """
@@ -29,9 +29,14 @@ def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) ->
     # An entry of the root is preferred to entries of groups.
     keys = sorted(after.keys(True, True), key=lambda key: isinstance(key, str))
     by_name = {key if isinstance(key, str) else key[-1]: key for key in keys}
-    names = ("done", "episode_reward", "step_count")
-    done, returns, lengths = (after.get(by_name[name]).reshape(*data.shape, -1) for name in names)
-    ended = done.any(-1)
+
+    def values(name: str) -> torch.Tensor:
+        return after.get(by_name[name]).reshape(*data.shape, -1)  # type: ignore[no-any-return]
+
+    ended = values("done").any(-1)
+    returns = "pip install 'steppe[reward]' to see them"
+    if "episode_reward" in by_name:  # the returns of several agents are averaged
+        returns = _summary(values("episode_reward")[ended].double().mean(-1), ".2f")
     print_pairs(
         {
             "environment": id,
@@ -40,9 +45,8 @@ def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) ->
             "frames": str(data.numel()),
             "frames per second": f"{data.numel() / seconds:.0f}",
             "episodes": str(int(ended.sum())),
-            # The returns of several agents are averaged.
-            "return (mean, min, max)": _summary(returns[ended].double().mean(-1), ".2f"),
-            "length (mean, min, max)": _summary(lengths[ended].double().amax(-1), ".0f", mean=".1f"),
+            "return (mean, min, max)": returns,
+            "length (mean, min, max)": _summary(values("step_count")[ended].double().amax(-1), ".0f", mean=".1f"),
             "written to": str(out),
         }
     )

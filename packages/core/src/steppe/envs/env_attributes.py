@@ -193,10 +193,7 @@ class EnvAttributes(SpecViews, Module):
 
     @property
     def keys_read(self) -> list[Any]:
-        """Keys of the root that a step reads beside the action: states, and what the row writer declares.
-
-        Transforms behind the environment may change these entries: a step gets them as the environment returned them.
-        """
+        """Keys of the root that a step reads beside the action, whatever later transforms make of these entries."""
         writer: Any = self.row_writer
         return [*self.state_keys, *(() if writer is None else writer.layout.read_by_all)]
 

@@ -20,6 +20,7 @@ from steppe.transforms.compiled.transform_hooks import (
     RowHooks,
     pair_hook,
     set_beside,
+    write,
 )
 from steppe.transforms.compose import Compose
 from steppe.transforms.entry_transform import EntryTransform
@@ -27,13 +28,11 @@ from steppe.transforms.env_transforms import PlannedTransform, SteppingTransform
 from steppe.transforms.observation_transform import ObservationTransform
 from steppe.transforms.policy_transforms import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
-from steppe.transforms.rewards import RewardSum
 from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
 from steppe.transforms.transformed_env import AutoResetEnv, TransformedEnv
-from steppe.transforms.unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env
 
 __all__ = [
     "AutoResetEnv",
@@ -45,7 +44,6 @@ __all__ = [
     "InnerWriter",
     "ObservationTransform",
     "PlannedTransform",
-    "RewardSum",
     "RowArrays",
     "RowGenerators",
     "RowHooks",
@@ -58,15 +56,14 @@ __all__ = [
     "apply_to_composite_inv",
     "as_key",
     "as_keys",
-    "auto_unwrap_transformed_env",
     "clip_kernel",
     "keys_property",
     "names_of",
     "pair_hook",
     "replace_last",
-    "set_auto_unwrap_transformed_env",
     "set_beside",
     "transforms_for_policy",
+    "write",
 ]
 
 

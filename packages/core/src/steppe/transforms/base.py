@@ -433,11 +433,6 @@ class Transform(Placed):
         return hooks
 
     @property
-    def has_own_methods(self) -> bool:
-        """Whether the hooks are those of overridden methods such as ``_step``."""
-        return self._overrides.make_hooks
-
-    @property
     def _overrides(self) -> Overrides:
         return Overrides(self, Transform)
 

@@ -62,11 +62,6 @@ class Overrides:
         mro = type(self._transform).__mro__
         return any(name in vars(cls) for cls in mro[: mro.index(self._base if owner is None else owner)])
 
-    @property
-    def make_hooks(self) -> bool:
-        """Whether methods of transforms, and not only ``hooks``, say what the transform does."""
-        return self.owner_of("hooks") is self._base or self.of_methods("hooks")
-
     def of_methods(self, name: str) -> bool:
         """Whether a subclass of the class that defines ``name`` overrides one of the methods of transforms."""
         owner = self.owner_of(name)

@@ -208,7 +208,7 @@ class InitTracker(PlannedTransform):
             step=_filler(groups, {name: _bool}),
             reset=_filler(groups, {name: _bool}, fill=_ones),
             reads_root=False,
-            rows=RowHooks(self._bind_rows) if at_root else None,
+            rows=RowHooks(self._bind_rows, writes=[name]) if at_root else None,
         )
 
     def shared_key(self) -> Any:

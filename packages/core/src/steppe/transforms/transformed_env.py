@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -18,10 +19,11 @@ from steppe.transforms.compiled.pipeline import leaves
 from steppe.transforms.compose import Compose, as_transform, in_order, joined
 from steppe.transforms.spec_hints import spec_hint
 from steppe.transforms.transformed_steps import TransformedSteps
-from steppe.transforms.unwrapping import auto_unwrap_transformed_env
 
 __all__ = ["AutoResetEnv", "TransformedEnv"]
 
+#: An environment variable, so that workers inherit the setting of the process that starts them.
+_UNWRAP = "AUTO_UNWRAP_TRANSFORMED_ENV"
 #: Attributes of the base that give access to its data without the transforms; they are not forwarded.
 _BYPASSING = (
     "storage",
@@ -39,8 +41,8 @@ class TransformedEnv(TransformedSteps):
     forwarded to ``base_env``.
 
     Nested TransformedEnvs are joined: the base is the inner base, and the transforms are clones of the inner ones,
-    followed by the new ones. ``auto_unwrap=False`` or :class:`~steppe.transforms.set_auto_unwrap_transformed_env` keeps
-    both. Subclasses are never joined, because they may override methods.
+    followed by the new ones. ``auto_unwrap=False``, or 0 in the environment variable ``AUTO_UNWRAP_TRANSFORMED_ENV``,
+    keeps both. Subclasses are never joined, because they may override methods.
 
     A step has two code paths, with equal data:
 
@@ -66,7 +68,7 @@ class TransformedEnv(TransformedSteps):
             several are applied in order, as a :class:`~steppe.transforms.Compose` of them.
         transform: the same for a single one, by name.
         cache_specs: no effect; specs are always cached until a transform is added or removed.
-        auto_unwrap: whether to join nested TransformedEnvs. Default: the global setting.
+        auto_unwrap: whether to join nested TransformedEnvs. Default: what the environment variable says.
         device: move ``base_env`` to this device first.
         env: older name of ``base_env``.
         **kwargs: ``spec_locked``, ``run_type_checks`` and ``allow_done_after_reset`` of :class:`~steppe.envs.EnvBase`.
@@ -111,7 +113,7 @@ class TransformedEnv(TransformedSteps):
         parts = [part for part in (*transforms, transform) if part is not None]
         transform_of_env = as_transform(parts[0]) if len(parts) == 1 else Compose(*parts)
         if auto_unwrap is None:
-            auto_unwrap = auto_unwrap_transformed_env()
+            auto_unwrap = os.environ.get(_UNWRAP, "1").lower() not in ("0", "false")
         if auto_unwrap and type(base_env) is TransformedEnv and type(self) is TransformedEnv:
             transform_of_env = joined(base_env.transform.clone(), transform_of_env)
             base_env = base_env.base_env

@@ -54,4 +54,4 @@ def affine_rows(specs: EnvSpecs, pairs: list[tuple[Any, Any]], numbers: Callable
 
         return step, reset
 
-    return RowHooks(bind, reads=[key for key, _ in pairs])
+    return RowHooks(bind, reads=[key for key, _ in pairs], writes=[out_key for _, out_key in pairs])

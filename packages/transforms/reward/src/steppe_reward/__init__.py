@@ -5,6 +5,7 @@ from __future__ import annotations
 from .binarize import BinarizeReward
 from .clipping import RewardClipping
 from .linearise import LineariseRewards
+from .reward_sum import RewardSum
 from .reward_to_go import Reward2GoTransform
 from .success import SuccessReward
 from .target_return import TargetReturn
@@ -14,6 +15,7 @@ __all__ = [
     "LineariseRewards",
     "Reward2GoTransform",
     "RewardClipping",
+    "RewardSum",
     "SuccessReward",
     "TargetReturn",
 ]

@@ -63,15 +63,13 @@ class CallableTransform(Transform):
         if self.specs is not None:
             return specs.changed(observation=specs.observation.update(self.specs))
         before = specs.observation.zero().update(specs.done.zero())
+        if _is_stack(before):
+            self._on_zeros(before.copy())  # it warns if the function fails
+            return specs  # rows that differ have no common spec
         versions = {key: _version(value) for key, value in before.items(True, True)}
         after = self._on_zeros(before.copy())
-        if after is None:
+        if after is None or _is_stack(after):
             return specs
-        if isinstance(after, LazyStackedTensorDict) or any(
-            isinstance(value, LazyStackedTensorDict) and not is_non_tensor(value)
-            for value in after.values(include_nested=True)
-        ):
-            return specs  # rows that differ have no common spec
         kept = set(after.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
         written = []
         for key in list(specs.observation.keys(include_nested=True, leaves_only=True)):
@@ -107,6 +105,13 @@ class CallableTransform(Transform):
 
     def __repr__(self) -> str:
         return f"CallableTransform({getattr(self.func, '__name__', self.func)!r})"
+
+
+def _is_stack(data: TensorDictBase) -> bool:
+    """Return whether data, or a group in it, is stacked lazily, because its rows differ."""
+    return isinstance(data, LazyStackedTensorDict) or any(
+        isinstance(value, TensorDictBase) and not is_non_tensor(value) and _is_stack(value) for value in data.values()
+    )
 
 
 def _version(value: Any) -> int:

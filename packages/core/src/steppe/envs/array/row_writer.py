@@ -121,11 +121,7 @@ class RowWriter:
         return Rows.new(self.layout, self.n) if self.own_rows is None else self.own_rows
 
     def fill_root(self, key: Key) -> bool:
-        """Write an entry of the root that the caller's data lacks, from memory of the environments.
-
-        Returns:
-            Whether there is such memory; False by default.
-        """
+        """Write an entry that the caller's root lacks, from the environments' memory; return whether there is one."""
         return False
 
     def fast_decoder(self, batch_size: torch.Size) -> Callable[[torch.Tensor], Any] | None:

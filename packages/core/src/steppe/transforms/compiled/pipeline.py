@@ -11,9 +11,9 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import ArrayEnv, EnvBase, written_by_policy
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, every_leaf_key
-from steppe.storage import build_alike, entries, level_at, shallow_copy
+from steppe.storage import build_alike, entries, shallow_copy
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.root_memory import links, version_of
+from steppe.transforms.compiled.root_memory import RootReads, links
 from steppe.transforms.compiled.row_plan import RowPlan, plan_rows
 from steppe.transforms.compiled.transform_hooks import (
     BeforeReset,
@@ -61,7 +61,8 @@ class Pipeline:
         two_trips: whether a step and its resets take two round trips, because a transform decides which episodes end.
         plain_step: whether the base does not override ``EnvBase.step``, so that ``_whole_step`` may replace it.
         by_rows: whether steps and resets of some rows may pass the data of these rows only through the transforms.
-        hidden: observations of the base that a transform replaces; the base does not receive them.
+        keys_read: see :attr:`EnvBase.keys_read`.
+        hidden: observations that the base may read, and that a transform replaces; the base does not receive them.
     """
 
     def __init__(self, base: EnvBase, transform: Transform) -> None:
@@ -73,9 +74,8 @@ class Pipeline:
                     "step in _step, and the first data of an episode in _reset."
                 )
         parts = list(leaves(transform))
-        readers = dict.fromkeys(base.keys_read, type(base).__name__)
-        self._passed_by_base = base.passed_through_keys
-        chain = self.chain = list(links(parts, self.base_specs, readers, self._passed_by_base))
+        reads = RootReads(base)
+        chain = self.chain = list(links(parts, self.base_specs, reads))
         all_hooks = [link.hooks for link in chain]
         self.specs = chain[-1].after if chain else self.base_specs
         self.base_writer = base.row_writer
@@ -119,6 +119,7 @@ class Pipeline:
         )
         passed = [key for hooks in all_hooks for key in hooks.passed_through]
         states = _leaf_keys(self.specs.state)
+        self._passed_by_base = base.passed_through_keys
         self.passed_through_keys = tuple(
             key for key in dict.fromkeys((*self._passed_by_base, *passed)) if key in states
         )
@@ -131,24 +132,7 @@ class Pipeline:
         self._base_actions = _leaf_keys(self.base_specs.action)
         self._base_outputs = [*every_leaf_key(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
-        #: Entries of the root behind all transforms that a step reads.
-        self.keys_read = list(dict.fromkeys((*states, *readers)))
-        read = self._keys_of_base(base, parts)
-        self.hidden: set[Key] = {key for key in read if self._is_replaced(key, parts)}
-        # RowHooks declare all entries that they write.
-        declared = all(hooks.rows is not None for hooks in all_hooks)
-        self._watched = [] if declared else [key for key in read if key not in self.hidden]
-
-    def _keys_of_base(self, base: EnvBase, parts: list[Transform]) -> list[Key]:
-        """Return the observations that the base may read from the root, besides those that it declares."""
-        known = _leaf_keys(self.base_specs.observation) - {*base.keys_read} - _declared(parts, "in_keys_inv")
-        if self.base_writer is not None:
-            known &= set(self.base_writer.layout.root_inputs)  # it reads no others
-        return sorted(known, key=str)
-
-    def _is_replaced(self, key: Key, parts: list[Transform]) -> bool:
-        after = self.specs.observation.get(key, None)
-        return after != self.base_specs.observation[key] or key in _declared(parts, "out_keys", "in_keys")
+        self.hidden, self.keys_read = reads.hidden, list(dict.fromkeys((*states, *reads.readers)))
 
     def _plan_rows(self, base: EnvBase, parts: list[Transform], chain: list[Link]) -> tuple[RowPlan | None, str | None]:
         """Return the plan of the chain on rows, or why the chain cannot run on rows."""
@@ -161,8 +145,9 @@ class Pipeline:
         if specs is None:
             return None, "the rows of the batch differ, or it has states."
         casts = writer.own_rows is None
-        chain_of_row = links(parts, specs, dict.fromkeys(base.keys_read, type(base).__name__), base.passed_through_keys)
-        return plan_rows(writer.layout, chain_of_row, specs, of_batch=True, casts_in_write=casts)
+        return plan_rows(
+            writer.layout, links(parts, specs, RootReads(base)), specs, of_batch=True, casts_in_write=casts
+        )
 
     def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
         """Return the root as the caller passed it and after each inverse; the last one is for the base."""
@@ -189,15 +174,8 @@ class Pipeline:
         return self._run(self.resets, views, fresh)
 
     def _run(self, hooks: list[tuple[Any, int]], views: list[Any], data: TensorDictBase) -> TensorDictBase:
-        """Run hooks, each with its view, and hide watched observations that one of them replaces or writes into."""
-        before = [(key, value := _entry(data, key), version_of(value)) for key in self._watched]
         for hook, view in hooks:
             data = hook(views[view], data)
-        for key, value, version in before:
-            after = _entry(data, key)
-            if value is not None and after is not None and (after is not value or version_of(after) != version):
-                self.hidden.add(key)
-                self._watched.remove(key)
         return data
 
     def done_entries(self, following: TensorDictBase) -> dict[Key, torch.Tensor]:
@@ -254,22 +232,6 @@ class Pipeline:
                     "environment does not receive it. Declare the entry in the state_spec of the environment, and give "
                     f"the transform an inverse, in_keys_inv=[{key!r}], or other out_keys."
                 ) from error
-
-
-def _declared(parts: list[Transform], *names: str) -> set[Key]:
-    """Return the keys that were assigned to transforms, without default keys; for each the first name that is set."""
-    declared: set[Key] = set()
-    for part in parts:
-        assigned = (vars(part).get(f"_{name}") for name in names)
-        declared.update(next((keys for keys in assigned if keys is not None), ()))
-    return declared
-
-
-def _entry(data: Any, key: Key) -> Any:
-    """Return the entry itself; None if it is missing, or if reading it makes a new tensor (a lazy stack)."""
-    path = (key,) if isinstance(key, str) else key
-    level = level_at(data, path[:-1])
-    return None if level is None else level.get(path[-1])
 
 
 def _outputs(specs: EnvSpecs) -> set[Key]:

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
+from steppe.envs import EnvBase
 from steppe.errors import SpecError, StateError
 from steppe.specs import Composite, is_memory
-from steppe.storage import find_entry
+from steppe.storage import find_entry, level_at
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, Link, RowHooks, set_beside, write
 from steppe.transforms.env_transforms import SteppingTransform
 from steppe.transforms.transform_keys import Key, names_of, replace_last
 
-__all__ = ["RootMemory", "links", "version_of"]
+__all__ = ["RootMemory", "RootReads", "links"]
 
 
 class RootMemory(Transform):
@@ -100,50 +101,76 @@ class RootMemory(Transform):
         return (type(self), tuple(self.readers))
 
 
-def links(
-    parts: Iterable[Transform], specs: EnvSpecs, readers: dict[Key, str], passed_through: Iterable[Key]
-) -> Iterator[Link]:
+class RootReads:
+    """The entries of the root that a step reads, up to some place in a chain.
+
+    Args:
+        env: the environment before the chain.
+
+    Attributes:
+        readers: entries that a step reads as they are at this place, each with the name of what reads it, for errors.
+        optional: entries that the environment may read.
+        hidden: optional entries that a transform has changed. The environment does not receive them.
+        passed_through: states that a policy may write under ``next``.
+    """
+
+    def __init__(self, env: EnvBase) -> None:
+        self.readers: dict[Key, str] = dict.fromkeys(env.keys_read, type(env).__name__)
+        self.optional = set(env.full_observation_spec.keys(include_nested=True, leaves_only=True)) - set(self.readers)
+        if env.row_writer is not None:
+            self.optional &= set(env.row_writer.layout.root_inputs)  # it reads no others
+        self.hidden: set[Key] = set()
+        self.passed_through: set[Key] = set(env.passed_through_keys)
+
+    def hide(self, key: Key) -> None:
+        """Keep an optional entry from the environment."""
+        self.optional.discard(key)
+        self.hidden.add(key)
+
+
+def links(parts: Iterable[Transform], specs: EnvSpecs, reads: RootReads) -> Iterator[Link]:
     """Yield the transforms of a chain with their hooks and specs, and a RootMemory before those that need one.
 
     Args:
         parts: the transforms.
         specs: the specs of the environment.
-        readers: the entries of the root that a step of the environment reads, each with its name for errors. It is
-            changed in place: at the end it has the entries behind all transforms that a step reads.
-        passed_through: ``passed_through_keys`` of the environment.
+        reads: what a step of the environment reads; at the end, what a step with all transforms reads.
 
     Raises:
         SpecError: a transform changes an entry that an earlier one reads, and the earlier value cannot be kept, because
             a reset does not return it, or a policy writes it.
     """
-    passed = set(passed_through)
     for part in parts:
         link = _link(part, specs)
-        changed = {key: readers.pop(key) for key in list(readers) if _changes(link, key)}
+        for key in [key for key in reads.optional if _changes(link, key)]:
+            reads.hide(key)
+        changed = {key: reads.readers.pop(key) for key in list(reads.readers) if _changes(link, key)}
         if changed:
             for key, reader in changed.items():
-                before, after = (around.observation.get(key, None) for around in (link.before, link.after))
-                if before is None:
-                    raise _not_kept(link, key, reader, "no reset returns it")
-                if key in passed and (after is None or (after.shape, after.dtype) != (before.shape, before.dtype)):
-                    raise _not_kept(link, key, reader, "a policy writes it")
-            memory = _link(RootMemory(changed, passed), specs)
+                _check_keeps(link, key, reader, reads.passed_through)
+            memory = _link(RootMemory(changed, reads.passed_through), specs)
             yield memory
             link = _link(part, memory.after)
-        yield _guarded(link, readers)
+        yield _guarded(link, reads)
         specs = link.after
-        readers.update(dict.fromkeys(_keys_read(link), type(part).__name__))
-        passed.update(link.hooks.passed_through)
+        reads.readers.update(dict.fromkeys(_keys_read(link), type(part).__name__))
+        reads.passed_through.update(link.hooks.passed_through)
 
 
-def _not_kept(link: Link, key: Key, reader: str, reason: str) -> SpecError:
-    changes = type(link.part).__name__
-    invertible = "in_keys_inv" in inspect.signature(type(link.part)).parameters
-    fix = f"in_keys_inv=[{key!r}] too, which undoes that, or " if invertible else ""
-    return SpecError(
-        f"{reader} reads {key!r} from the data of each step, and {changes} behind it changes this entry. Its earlier "
-        f"value cannot be kept, because {reason}. Give {changes} {fix}out_keys of another name."
-    )
+def _check_keeps(link: Link, key: Key, reader: str, passed_through: set[Key]) -> None:
+    before, after = (specs.observation.get(key, None) for specs in (link.before, link.after))
+    reason = "no reset returns it" if before is None else None
+    if before is not None and key in passed_through:
+        alike = after is not None and (after.shape, after.dtype) == (before.shape, before.dtype)
+        reason = None if alike else "a policy writes it"
+    if reason is not None:
+        name = type(link.part).__name__
+        invertible = "in_keys_inv" in inspect.signature(type(link.part)).parameters
+        fix = f"in_keys_inv=[{key!r}] too, which undoes that, or " if invertible else ""
+        raise SpecError(
+            f"{reader} reads {key!r} from the data of each step, and {name} behind it changes this entry. Its earlier "
+            f"value cannot be kept, because {reason}. Give {name} {fix}out_keys of another name."
+        )
 
 
 def _link(part: Transform, specs: EnvSpecs) -> Link:
@@ -163,48 +190,52 @@ def _keys_read(link: Link) -> list[Key]:
 
 
 def _changes(link: Link, key: Key) -> bool:
-    """Whether a transform changes an entry, unless its inverse undoes the change."""
+    """Whether a transform changes an entry, as far as it declares its changes, and no inverse undoes that."""
     part, hooks = link.part, link.hooks
-    if hooks.inverse is not None:
-        if hooks.inverse_pairs is not None:
-            undone = any(key == inner for _, inner in hooks.inverse_pairs)
-        else:  # it moves or renames all states back
-            undone = hooks.inverse != part._inv_call and link.before.state.get(key, None) is not None
-        if undone:
-            return False
+    if _undoes(link, key):
+        return False
     if link.before.observation.get(key, None) != link.after.observation.get(key, None):
         return True
     if hooks.step is None and hooks.reset is None:
         return False
     if hooks.pairs is not None:
         return any(key == written for _, written in hooks.pairs)
-    if hooks.rows is not None:
-        return key in (*hooks.rows.writes, *hooks.rows.casts, *hooks.rows.root_inputs)
-    if key in hooks.root_inputs:
-        return True
-    return key in part.out_keys
+    rows = () if hooks.rows is None else (*hooks.rows.writes, *hooks.rows.casts)
+    return key in (*hooks.root_inputs, *rows, *part.out_keys)
 
 
-def _guarded(link: Link, readers: Mapping[Key, str]) -> Link:
-    """Let the hooks of a transform raise an error if they change an entry that was read before, and is not declared.
+def _undoes(link: Link, key: Key) -> bool:
+    part, hooks = link.part, link.hooks
+    if hooks.inverse is None or hooks.inverse_pairs is not None:
+        return any(key == inner for _, inner in hooks.inverse_pairs or ())
+    if hooks.inverse == part._inv_call:
+        return key in part.in_keys_inv
+    return link.before.state.get(key, None) is not None  # such a transform moves or renames all states back
+
+
+def _guarded(link: Link, reads: RootReads) -> Link:
+    """Let the hooks of a transform notice that they change an entry that was read before, without declaring it.
 
     The methods of a transform may write any entry, whatever its keys and its specs say.
     """
     hooks, part = link.hooks, link.part
-    if not readers or hooks.pairs is not None or not part.has_own_methods or isinstance(part, SteppingTransform):
+    overrides, readers = part._overrides, dict(reads.readers)
+    keys = [key for key in (*readers, *reads.optional) if not _undoes(link, key)]
+    methods = overrides.owner_of("hooks") is Transform or overrides.of_methods("hooks")
+    if not keys or not methods or hooks.pairs is not None or isinstance(part, SteppingTransform):
         return link
-    keys = dict(readers)
 
     def guarded(hook: Any) -> Any:
         def run(td: Any, data: TensorDictBase) -> TensorDictBase:
-            before = [(key, value := find_entry(data, key), version_of(value)) for key in keys]
+            before = [(key, value := _entry(data, key), _version(value)) for key in keys]
             data = hook(td, data)
             for key, value, version in before:
-                after = find_entry(data, key)
-                if after is not value and after is not None and value is not None and _differ(after, value):
-                    raise _undeclared(part, key, keys[key])
-                if after is value and version_of(after) != version:
-                    raise _undeclared(part, key, keys[key])
+                after = _entry(data, key)
+                written = _version(after) != version if after is value else _differ(after, value)
+                if written and key in readers:
+                    raise _undeclared(part, key, readers[key])
+                if written:
+                    reads.hide(key)
             return data
 
         return None if hook is None else run
@@ -212,7 +243,16 @@ def _guarded(link: Link, readers: Mapping[Key, str]) -> Link:
     return replace(link, hooks=replace(hooks, step=guarded(hooks.step), reset=guarded(hooks.reset)))
 
 
+def _entry(data: TensorDictBase, key: Key) -> Any:
+    """Return the entry itself; None if it is missing, or if reading it makes a new tensor (a lazy stack)."""
+    *path, name = names_of(key)
+    level = level_at(data, path)
+    return None if level is None else level.get(name)
+
+
 def _differ(after: Any, before: Any) -> bool:
+    if after is None or before is None:
+        return False  # it is missing, about which there are other errors
     return not (isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor) and torch.equal(after, before))
 
 
@@ -225,6 +265,6 @@ def _undeclared(part: Transform, key: Key, reader: str) -> StateError:
     )
 
 
-def version_of(value: object) -> int:
+def _version(value: object) -> int:
     """Return how often a tensor has been written into."""
     return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0

@@ -8,7 +8,8 @@ from tensordict import TensorDict
 
 from steppe.batched import SerialEnv
 from steppe.errors import SpecError
-from steppe.transforms import Compose, RewardSum, StepCounter, TransformedEnv
+from steppe.transforms import Compose, StepCounter, TransformedEnv
+from steppe_reward import RewardSum
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv
 from tests.core.transforms.bases import BASES
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -11,20 +12,24 @@ from tensordict import TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Layout, clear_rows, find_entry, no_storage_reason
-from steppe.transforms.compiled.transform_hooks import (
+from steppe.transforms import (
     EnvSpecs,
     Hooks,
-    ResetOnRows,
+    PlannedTransform,
     RowArrays,
     RowHooks,
-    StepOnRows,
+    as_key,
+    as_keys,
+    keys_property,
+    names_of,
+    replace_last,
     set_beside,
     write,
 )
-from steppe.transforms.env_transforms import PlannedTransform
-from steppe.transforms.transform_keys import Key, Keys, as_key, as_keys, keys_property, names_of, replace_last
 
 __all__ = ["RewardSum"]
+
+Key: TypeAlias = "str | tuple[str, ...]"
 
 
 class RewardSum(PlannedTransform):
@@ -49,16 +54,22 @@ class RewardSum(PlannedTransform):
     """
 
     def __init__(
-        self, in_keys: Keys = None, out_keys: Keys = None, reset_keys: Keys = None, *, reward_spec: bool = False
+        self, in_keys: Any = None, out_keys: Any = None, reset_keys: Any = None, *, reward_spec: bool = False
     ) -> None:
         super().__init__(in_keys)
         self.out_keys = out_keys
         self.reset_keys = None if reset_keys is None else as_keys(reset_keys)
         self.reward_spec = reward_spec
         if in_keys is not None:
-            self._zipped("out_keys", "in_keys")
+            self._check_length("out_keys", self.out_keys)
             if self.reset_keys is not None:
-                self._zipped("reset_keys", "in_keys")
+                self._check_length("reset_keys", self.reset_keys)
+
+    def _check_length(self, name: str, keys: list[Key]) -> None:
+        if len(keys) != len(self.in_keys):
+            raise SpecError(
+                f"RewardSum: {name} and in_keys must have the same length, found {keys} and {self.in_keys}."
+            )
 
     out_keys = keys_property("out_keys", found=lambda self: [_sum_key(key) for key in self.in_keys])
 
@@ -68,7 +79,8 @@ class RewardSum(PlannedTransform):
     def _pairs(self, specs: EnvSpecs) -> list[tuple[Key, Key]]:
         """Return the keys of the rewards and of their sums; check that the environment has the rewards and masks."""
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
-        keys = rewards if self._in_keys is None else self._in_keys
+        in_keys, assigned, *_ = self.given_keys()
+        keys = rewards if in_keys is None else list(in_keys)
         unknown = [key for key in keys if specs.reward.get(key, None) is None]
         if unknown:
             raise SpecError(f"RewardSum: {unknown[0]!r} is no reward of the environment, which has {rewards}.")
@@ -76,7 +88,7 @@ class RewardSum(PlannedTransform):
         stray = [key for key in self.reset_keys or () if key not in masks]
         if stray:
             raise SpecError(f"RewardSum: {stray[0]!r} is no reset mask of the environment, which takes {masks}.")
-        out_keys = self._out_keys or [_sum_key(key) for key in keys]
+        out_keys = list(assigned or ()) or [_sum_key(key) for key in keys]
         if len(out_keys) != len(keys):
             raise SpecError(f"RewardSum: {len(keys)} rewards, {keys}, need as many out_keys, found {out_keys}.")
         return list(zip(keys, out_keys, strict=True))
@@ -136,7 +148,7 @@ class RewardSum(PlannedTransform):
         if any(dtypes[key] is None for key, _ in pairs):
             return None
 
-        def bind(root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
+        def bind(root: RowArrays, following: RowArrays) -> tuple[Callable[[], bool], Callable[[Sequence[int]], None]]:
             sums = [(root[out_key], following[key], following[out_key]) for key, out_key in pairs]
 
             def step() -> bool:

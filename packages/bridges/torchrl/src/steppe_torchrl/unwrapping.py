@@ -54,4 +54,4 @@ class set_auto_unwrap_transformed_env(ContextDecorator):
 def auto_unwrap_transformed_env() -> bool:
     """Return whether nested TransformedEnvs are joined."""
     value = os.environ.get(_VARIABLE, "True")
-    return value.lower() not in ("0", "false", "no", "off", "f", "n", "")
+    return value.lower() not in ("0", "false")
