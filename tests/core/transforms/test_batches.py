@@ -24,6 +24,7 @@ from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
     DynamicSpecEnv,
+    MultiAgentCountingEnv,
     MultiKeyCountingEnv,
     StatelessCountingEnv,
     TextCountingEnv,
@@ -307,3 +308,36 @@ def test_rows_that_go_on_keep_entries_of_steps(kind, transform):
     inside, around = (play(batch(kind, where, BASES["tensordict"], transform)) for where in ("inside", "around"))
     assert_equal_data(inside, around)
     assert around["next", "done"].any()
+
+
+RENAMED = {
+    "a name": (["terminated"], ["ended"]),
+    "two names": (["truncated", "terminated"], ["cut", "lost"]),
+    "a flag's name": (["terminated"], ["truncated"]),
+    "a level": (["terminated"], [("outcome", "terminated")]),
+    "a group": ([("agents", "terminated")], [("agents", "ended")]),
+}
+
+
+@pytest.mark.parametrize("name", RENAMED)
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_renamed_done_entries_reach_a_batch(kind, name):
+    """The data inside and around a batch is that of one environment."""
+    keys = RENAMED[name]
+
+    for base in (MultiAgentCountingEnv,) if name == "a group" else (ArrayCountingEnv, CountingEnv):
+        inside = kind(2, lambda base=base: TransformedEnv(base(3), RenameTransform(*keys)))
+        around = TransformedEnv(kind(2, lambda base=base: base(3)), RenameTransform(*keys))
+        alone = TransformedEnv(base(3), RenameTransform(*keys))
+        actions = alone.full_action_spec.rand((5,))
+        policy_of_one, *policies = (iter(actions.unbind(0)) for _ in range(3))
+        expected = alone.rollout(5, lambda td, steps=policy_of_one: td.update(next(steps)), break_when_any_done=False)
+        for env, steps in zip((inside, around), policies, strict=True):
+            with closing(env):
+                data = env.rollout(
+                    5,
+                    lambda td, steps=steps: td.update(next(steps).expand(2)),
+                    break_when_any_done=False,
+                )
+            for row in data.unbind(0):
+                assert_equal_data(row, expected, f"{base.__name__}, {type(env).__name__}")

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -326,3 +327,26 @@ def test_vec_norm_v2_uses_shared_data():
 
     assert shared["count", "observation"].item() >= 4
     assert shared["loc", "observation"].abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("norm", "told"),
+    [
+        (lambda: VecNorm(["observation"]), r"VecNorm\(\['observation'\], shapes=\[\(4,\)\]\)"),
+        (lambda: VecNorm(), r"shapes=\[\(4,\), ...\]"),
+        (lambda: VecNormV2(["observation"]), "shared_data="),
+    ],
+)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_clones_without_statistics_are_refused_in_workers(norm, told, processes):
+    """Their statistics would depend on the number of processes, and the caller would see none."""
+    norm = norm()
+    env = ParallelEnv(2, lambda: TransformedEnv(make_env("gym:CartPole-v1"), norm.clone()), num_processes=processes)
+
+    with closing(env), pytest.raises(WorkerError, match=f"(?s)came to this worker process without.*{told}"):
+        env.reset()
+
+
+def test_each_worker_may_make_a_transform_of_its_own():
+    with closing(ParallelEnv(2, lambda: TransformedEnv(make_env("gym:CartPole-v1"), VecNorm()))) as env:
+        assert env.rollout(5)["observation"].isfinite().all()

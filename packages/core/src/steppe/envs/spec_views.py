@@ -187,7 +187,8 @@ class SpecViews:
             spec = Composite(dict(spec.items()), shape=batch_size, device=spec.device)
         self._check_spec(kind, spec)
         # The copy is locked, and not the caller's spec; later edits of the caller's spec change nothing here.
-        spec = complete_done_spec(spec) if kind == "done" else spec.clone()
+        # A batch has the done entries of its environments, of which a transform may have renamed some.
+        spec = complete_done_spec(spec) if kind == "done" and not self.makes_its_envs else spec.clone()
         state = self.base_state
         device = state.device
         if device is not None and spec.device != device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -78,6 +79,8 @@ class RunningNorm(Transform):
         self.decay, self.eps = float(decay), float(eps)
         self.frozen = False
         self._stats: dict[Any, Statistics] = {}
+        #: The process whose clones share statistics that are made later.
+        self._home = os.getpid()
 
     @property
     def lock(self) -> Any:
@@ -102,6 +105,10 @@ class RunningNorm(Transform):
         """Return the mean and the standard deviation to normalize with."""
         raise NotImplementedError
 
+    def _made_by(self, row: tuple[int, ...]) -> str:
+        """Return the argument with which a transform has statistics from the start, for errors."""
+        return f"shapes=[{row}, ...]" if len(self.in_keys) > 1 else f"shapes=[{row}]"
+
     def row_shape(self, at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the statistics of a key.
 
@@ -121,6 +128,13 @@ class RunningNorm(Transform):
         stats = self._stats.get(key)
         floats = dtype if dtype.is_floating_point else torch.get_default_dtype()
         if stats is None:
+            if os.getpid() != self._home:
+                raise SpecError(
+                    f"{self._name} came to this worker process without statistics of {key!r}. Workers that make them "
+                    f"one by one do not share them. Make the statistics first: {self._name}"
+                    f"({self.in_keys}, {self._made_by(row)}). Or make the transform in the function that makes the "
+                    "environment, so that each environment has its own."
+                )
             stats = self._stats[key] = Statistics(self.new_parts(row), row, floats)
         elif stats.shape != row:
             raise SpecError(f"{self._name}: the statistics of {key!r} have the shape {stats.shape}, the data {row}.")
@@ -193,7 +207,9 @@ class RunningNorm(Transform):
             return self._normalized(fresh, batch_dims, td, "_reset", tolerant=True)
 
         rows = RowHooks(
-            lambda root, following: self._bind(entries, root, following), reads=[key for key, *_ in entries]
+            lambda root, following: self._bind(entries, root, following),
+            reads=[key for key, *_ in entries],
+            writes=[out_key for _, out_key, _ in entries],
         )
         return Hooks(step=step, reset=reset, reads_root=False, rows=rows)
 

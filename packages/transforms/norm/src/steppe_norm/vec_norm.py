@@ -22,7 +22,8 @@ class VecNorm(RunningNorm):
     ``(value - mean) / standard deviation``, a float of the same shape. The statistics are in shared memory behind a
     lock. To share them, give each worker a clone of a transform with statistics:
     ``lambda: TransformedEnv(make(), norm.clone())``. A transform has statistics if ``shapes`` or ``shared_td`` is
-    passed, or as soon as it or one of its clones has been in an environment.
+    passed, or as soon as it or one of its clones has been in an environment of this process. One without them raises an
+    error in a worker process, because each worker would have its own.
 
     Args:
         in_keys: entries to normalize. Default: the observations named ``"observation"`` (of groups of agents if the

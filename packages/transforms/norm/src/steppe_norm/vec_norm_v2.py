@@ -72,6 +72,9 @@ class VecNormV2(RunningNorm):
                     raise SpecError(f"VecNormV2: shared_data has no {key!r} in {missing}.")
                 self._use_shared(key, parts)
 
+    def _made_by(self, row: tuple[int, ...]) -> str:
+        return "shared_data=..."
+
     def new_parts(self, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
         return {"loc": shared_zeros(shape), "var": shared_zeros(shape), "count": shared_zeros(())}
 
