@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -39,9 +38,6 @@ class RootMemory(Transform):
     """
 
     keeps_nothing = True
-    writes_done = False
-    writes_step = False
-    needs_all_rows = False
 
     def __init__(self, readers: Mapping[Key, str], passed_through: Iterable[Key] = ()) -> None:
         super().__init__()
@@ -165,11 +161,9 @@ def _check_keeps(link: Link, key: Key, reader: str, passed_through: set[Key]) ->
         reason = None if alike else "a policy writes it"
     if reason is not None:
         name = type(link.part).__name__
-        invertible = "in_keys_inv" in inspect.signature(type(link.part)).parameters
-        fix = f"in_keys_inv=[{key!r}] too, which undoes that, or " if invertible else ""
         raise SpecError(
             f"{reader} reads {key!r} from the data of each step, and {name} behind it changes this entry. Its earlier "
-            f"value cannot be kept, because {reason}. Give {name} {fix}out_keys of another name."
+            f"value cannot be kept, because {reason}. Give {name} out_keys of another name."
         )
 
 
@@ -219,7 +213,7 @@ def _guarded(link: Link, reads: RootReads) -> Link:
     The methods of a transform may write any entry, whatever its keys and its specs say.
     """
     hooks, part = link.hooks, link.part
-    overrides, readers = part._overrides, dict(reads.readers)
+    overrides, readers, name = part._overrides, dict(reads.readers), type(part).__name__
     keys = [key for key in (*readers, *reads.optional) if not _undoes(link, key)]
     methods = overrides.owner_of("hooks") is Transform or overrides.of_methods("hooks")
     if not keys or not methods or hooks.pairs is not None or isinstance(part, SteppingTransform):
@@ -233,7 +227,11 @@ def _guarded(link: Link, reads: RootReads) -> Link:
                 after = _entry(data, key)
                 written = _version(after) != version if after is value else _differ(after, value)
                 if written and key in readers:
-                    raise _undeclared(part, key, readers[key])
+                    raise StateError(
+                        f"{name} changed {key!r}, which {readers[key]} before it reads from the root of each step. Say "
+                        f"that it does, so that the earlier value is kept: {name}.out_keys = [{key!r}], or pass "
+                        "out_keys to Transform.__init__. Or write to another key."
+                    )
                 if written:
                     reads.hide(key)
             return data
@@ -254,15 +252,6 @@ def _differ(after: Any, before: Any) -> bool:
     if after is None or before is None:
         return False  # it is missing, about which there are other errors
     return not (isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor) and torch.equal(after, before))
-
-
-def _undeclared(part: Transform, key: Key, reader: str) -> StateError:
-    name = type(part).__name__
-    return StateError(
-        f"{name} changed {key!r}, which {reader} before it reads from the root of each step. Say that it does, so that "
-        f"the value of {reader} is kept: {name}.out_keys = [{key!r}], or out_keys=[{key!r}] as its __init__ passes "
-        "them to Transform. Or write to another key."
-    )
 
 
 def _version(value: object) -> int:

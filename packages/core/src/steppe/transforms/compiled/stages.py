@@ -153,11 +153,8 @@ class _OnTensorDicts:
         self._inverses = [
             inverse for hook in reversed(plan.hooks[i:]) if hook.converts and (inverse := hook.inverse) is not None
         ]
-        self._memories = [
-            inverse
-            for hook in reversed(plan.hooks[i:])
-            if hook.rows is not None and hook.rows.kept and (inverse := hook.inverse) is not None
-        ]
+        kept = [hook for hook in reversed(plan.hooks[i:]) if hook.rows is not None and hook.rows.kept]
+        self._memories = [hook.inverse for hook in kept if hook.inverse is not None]
         self._empty = torch.Size([self.n] if self.takes_rows else []), plan.layout.device
 
     def step(self, at: Sequence[int] | None) -> bool:
