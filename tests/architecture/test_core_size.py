@@ -24,11 +24,11 @@ FOLDERS = {
     "batched": 3_350,
     "cli": 1_000,
     "collectors": 4_900,
-    "envs": 7_600,
+    "envs": 7_620,
     "registry": 1_900,
     "specs": 6_000,
     "storage": 700,
-    "transforms": 5_200,
+    "transforms": 5_170,
     "versions": 650,
     "workers": 2_600,
 }
