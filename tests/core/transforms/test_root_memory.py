@@ -359,7 +359,7 @@ def test_a_change_that_is_not_declared_is_refused(silent, base):
             act(env)
 
 
-def test_an_edited_count_goes_on_behind_other_transforms():
+def test_a_step_counts_on_from_an_edited_count():
     """A transform that says nothing about its keys is trusted to change none that is read."""
     env = TransformedEnv(ArrayCountingEnv(9), Compose(StepCounter(), Difference()))
     td = env.step_mdp(env.rand_step(env.reset()))
