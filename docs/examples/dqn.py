@@ -76,6 +76,7 @@ def train(
     frames: int, seed: int, n: int = 3, prioritized: bool = False, evaluate_every: int = 40
 ) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
+    torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
     policy = EpsilonGreedy(net())
     target = copy.deepcopy(policy.q)

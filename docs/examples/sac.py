@@ -71,6 +71,7 @@ def evaluate(actor: Actor, episodes: int, seed: int) -> float:
 
 def train(frames: int, seed: int, prioritized: bool = False, evaluate_every: int = 40) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
+    torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
     actor, critics, log_alpha = Actor(), Critics(), torch.zeros((), requires_grad=True)
     target = copy.deepcopy(critics)
