@@ -40,7 +40,10 @@ class MaskedChoice:
         self._columns: torch.Tensor | None = None
         self._sizes: list[int] | None = None
         expected = spec._mask_shape()
-        if shape == expected:
+        self._joint = (
+            sizes is None and shape.numel() == expected.numel() and shape[: len(expected) - 1] == expected[:-1]
+        )
+        if shape == expected or self._joint:
             return
         shapes = [tuple(expected)]
         if sizes is not None:
@@ -71,7 +74,7 @@ class MaskedChoice:
                 f"must have the shape {(*lead, *self._shape)} and the dtype torch.bool, found {tuple(mask.shape)} and "
                 f"{mask.dtype}."
             )
-        mask = mask.to(torch.bool)
+        mask = mask.to(torch.bool).reshape(*lead, *self._spec._mask_shape()) if self._joint else mask.to(torch.bool)
         if self._sizes is not None:
             flags = mask.flatten(-len(self._sizes))
             drawn = category_masks.draw(

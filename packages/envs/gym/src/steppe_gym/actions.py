@@ -62,9 +62,12 @@ def joint_choice(
         return None
     counts = np.asarray(space.nvec)
     mask = observation.get("action_mask", None)
-    if counts.ndim != 1 or mask is None or isinstance(mask, Composite) or tuple(mask.shape) != tuple(counts):
+    if counts.ndim != 1 or mask is None or isinstance(mask, Composite):
         return None
     n = int(counts.prod())
+    flat = (n,) if n != counts.sum() else None  # otherwise it is a mask of each choice, end to end
+    if tuple(mask.shape) not in (tuple(counts), flat):
+        return None
     if categorical_action_encoding:
         return Categorical(n, device=device, dtype=torch_dtype(space.dtype))
     return OneHot(n, device=device, dtype=torch.bool)
