@@ -18,19 +18,19 @@ TEXTS = {path.relative_to(CORE): path.read_text(encoding="utf-8") for path in FI
 TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 
 #: Lines of Python. The core only shrinks: who adds a feature takes out as many lines, or puts it into a package.
-LINES = 34_300
+LINES = 34_250
 #: Lines of each folder.
 FOLDERS = {
-    "batched": 3_350,
-    "cli": 1_000,
-    "collectors": 4_900,
-    "envs": 7_620,
+    "batched": 3_440,
+    "cli": 500,
+    "collectors": 4_960,
+    "envs": 7_810,
     "registry": 1_900,
     "specs": 6_000,
     "storage": 700,
-    "transforms": 5_170,
+    "transforms": 5_220,
     "versions": 650,
-    "workers": 2_600,
+    "workers": 2_620,
 }
 #: How often `Any` may occur.
 ANYS = 1_150

@@ -67,7 +67,24 @@ def test_lazy_names_are_public_in_their_module():
         if name not in importlib.import_module(f"steppe.{subpackage}").__all__
     ] == []
     assert all(getattr(steppe, name) is not None for name in table)
-    assert {name for name in steppe.__all__ if name != "__version__"} == set(table)
+    assert set(table) < set(steppe.__all__) <= {*table, "__version__", *dir(steppe)}
+
+
+def test_a_star_import_gives_what_single_imports_give():
+    names: dict[str, object] = {}
+    exec("from steppe import *", names)
+
+    assert set(steppe.__all__) <= set(names)
+    assert names["StepCounter"] is steppe.StepCounter
+    assert names["RewardScaling"] is steppe.RewardScaling  # of a package
+    assert "Any" not in names
+
+
+def test_dir_lists_names_for_users_and_no_internals():
+    assert {"StepCounter", "RewardScaling", "Compose", "Transform"} <= set(dir(steppe.transforms))
+    assert {"Any", "EnvSpecs", "RowHooks", "annotations", "compose"} & set(dir(steppe.transforms)) == set()
+    assert {"StepCounter", "RewardScaling", "make_env", "transforms"} <= set(dir(steppe))
+    assert {"TYPE_CHECKING", "annotations", "errors_"} & set(dir(steppe)) == set()
 
 
 def seen_by_type_checkers() -> dict[str, str]:

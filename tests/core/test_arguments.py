@@ -51,3 +51,10 @@ def test_an_unknown_argument_is_an_error_with_a_suggestion(name, hint):
 
     assert isinstance(error, TypeError)
     assert str(error) == f"Batch has no argument {name!r}: {hint}"
+
+
+def test_a_part_of_a_name_suggests_the_whole_name():
+    names = ["frames_per_batch", "total_frames", *(f"option_{i}" for i in range(20))]
+
+    assert str(unknown_argument("Collector", "total", names)).endswith("did you mean 'total_frames'?")
+    assert str(unknown_argument("Collector", "zzz", names)).endswith("help(Collector) lists its arguments.")

@@ -47,7 +47,7 @@ def impatient(observation):
     calls += 1
     if calls == 100:
         # A second one comes while the first is dealt with.
-        from steppe.cli.dataset import Dataset
+        from steppe_testing.commands.dataset import Dataset
 
         finish = Dataset.finish
 

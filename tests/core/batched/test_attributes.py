@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-from steppe import ParallelEnv, SerialEnv
-from steppe.errors import WorkerError
+from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, make_env
+from steppe.errors import SpecError, WorkerError
 from steppe_testing import ArrayCountingEnv, FailingEnv
 
 
@@ -88,3 +89,72 @@ def test_a_value_that_cannot_be_unpickled_is_an_error() -> None:
 
         assert [echo() for echo in env.echo(lambda: 3)] == [3, 3]
         assert env.rollout(3).shape == (2, 3)
+
+
+def gravities(env: Any) -> list[float]:
+    """Return ``g`` of each simulator, past all wrappers."""
+    return list(env.unwrapped.g)
+
+
+def test_an_assigned_attribute_is_set_in_each_environment(pendulums: Any) -> None:
+    pendulums.g = 4.5
+    assert gravities(pendulums) == [4.5] * 4 == pendulums.g
+
+    pendulums.g = [1.0, 2.5, 4.0, 8.0]  # each its own
+    pendulums[1:3].g = 6.0
+    assert gravities(pendulums) == [1.0, 6.0, 6.0, 8.0]
+
+    TransformedEnv(pendulums, StepCounter()).unwrapped.g = 0.5
+    assert gravities(pendulums) == [0.5] * 4
+    assert repr(pendulums.g) == "[0.5, 0.5, 0.5, 0.5]"
+    assert "g" not in vars(pendulums)
+
+
+def test_transforms_pass_an_assignment_on(pendulums: Any) -> None:
+    TransformedEnv(pendulums, StepCounter()).g = [3.0, 5.0, 7.0, 9.0]
+    assert gravities(pendulums) == [3.0, 5.0, 7.0, 9.0]
+
+    inside = SerialEnv(2, lambda: TransformedEnv(make_env("gym:Pendulum-v1"), StepCounter()))
+    inside.g = 2.25
+    assert gravities(inside) == [2.25, 2.25]
+
+
+def test_an_assignment_to_one_environment_reaches_the_library() -> None:
+    env = make_env("gym:Pendulum-v1")
+    env.g = 40.0
+
+    assert (env.g, env.unwrapped.g) == (40.0, 40.0)
+    TransformedEnv(env, StepCounter()).g = 20.0
+    assert env.unwrapped.g == 20.0
+
+
+def test_an_assigned_attribute_changes_the_steps(pendulums: Any) -> None:
+    pendulums.set_seed(0)
+    start = pendulums.reset().set("action", torch.zeros(4, 1))
+    pendulums.g = 0.0
+    still = pendulums.step(start.clone())["next", "observation"]
+    pendulums.set_seed(0)
+    start = pendulums.reset().set("action", torch.zeros(4, 1))
+    pendulums.g = [0.0, 0.0, 12.0, 12.0]
+    moved = pendulums.step(start)["next", "observation"]
+
+    assert torch.equal(still[:2], moved[:2])
+    assert not torch.isclose(still[2:, 2], moved[2:, 2]).any()
+
+
+def test_a_list_needs_a_value_for_each_environment(pendulums: Any) -> None:
+    with pytest.raises(SpecError, match="g needs a list of 4 values, one for each environment, found 3"):
+        pendulums.g = [1.0, 2.0, 3.0]
+
+
+def test_a_new_attribute_stays_on_the_batch(pendulums: Any) -> None:
+    pendulums.note = "mine"
+
+    assert (pendulums.note, vars(pendulums)["note"]) == ("mine", "mine")
+
+
+def test_some_environments_without_the_attribute_are_named() -> None:
+    env = SerialEnv(2, ["gym:Pendulum-v1", "gym:CartPole-v1"])
+
+    with env, pytest.raises(AttributeError, match=r"\[1\] of this SerialEnv lack 'g'"):
+        env.g = 3.0

@@ -16,6 +16,8 @@ from steppe import (
     Collector,
     EnvBase,
     ExplorationType,
+    MultiaSyncDataCollector,
+    MultiSyncDataCollector,
     ParallelEnv,
     SerialEnv,
     StepCounter,
@@ -26,7 +28,7 @@ from steppe import (
     exploration_type,
     make_env,
 )
-from steppe.errors import ClosedError, SpecError
+from steppe.errors import ClosedError, SpecError, WorkerError
 from steppe_testing import (
     ArrayCountingEnv,
     AutoResettingCountingEnv,
@@ -556,3 +558,58 @@ def test_another_collector_continues_from_a_loaded_state() -> None:
         "seconds": 0,
         "frames_per_second": 0,
     }
+
+
+PENDULUM = "gym:Pendulum-v1"
+GRAVITIES = {
+    "one": (lambda: SyncDataCollector(PENDULUM, frames_per_batch=10, total_frames=-1), 1),
+    "a batch": (lambda: SyncDataCollector(SerialEnv(3, PENDULUM), frames_per_batch=12, total_frames=-1), 3),
+    "transforms": (
+        lambda: SyncDataCollector(
+            TransformedEnv(SerialEnv(2, PENDULUM), StepCounter()), frames_per_batch=10, total_frames=-1
+        ),
+        2,
+    ),
+    "workers": (
+        lambda: MultiSyncDataCollector(
+            [partial(SerialEnv, 2, PENDULUM)] * 2, frames_per_batch=24, total_frames=-1, cat_results=0
+        ),
+        4,
+    ),
+    "workers ahead": (
+        lambda: MultiaSyncDataCollector([PENDULUM] * 2, frames_per_batch=10, total_frames=-1),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAVITIES)
+def test_attributes_of_environments_change_between_batches(name: str) -> None:
+    make, n = GRAVITIES[name]
+    with make() as collector:
+        next(batches := iter(collector))
+        collector.set_attr("g", 2.5)
+        assert collector.get_attr("g") == [2.5] * n
+
+        collector.set_attr("g", [0.5 + row for row in range(n)])
+        next(batches)
+        assert collector.get_attr("g") == [0.5 + row for row in range(n)]
+        assert collector.call("has_wrapper_attr", "g") == [True] * n
+        with pytest.raises(SpecError, match=f"g needs a list of {n} values, one for each environment, found {n + 1}"):
+            collector.set_attr("g", [1.0] * (n + 1))
+        with pytest.raises((AttributeError, WorkerError), match="no_such_name"):
+            collector.set_attr("no_such_name", 1.0)
+        next(batches)
+
+
+def test_data_follows_an_attribute_that_a_collector_sets() -> None:
+    """A pendulum that nothing pulls keeps its speed; gravity changes it in the next batch."""
+    collector = SyncDataCollector(
+        SerialEnv(2, PENDULUM), lambda td: td.set("action", torch.zeros(2, 1)), frames_per_batch=8, total_frames=-1
+    )
+    with collector:
+        collector.set_attr("g", [0.0, 9.0])
+        speeds = next(iter(collector))["next", "observation"][..., 2]
+
+    assert torch.allclose(speeds[0], speeds[0, :1])
+    assert not torch.isclose(speeds[1, 1:], speeds[1, :1]).any()

@@ -60,12 +60,12 @@ def test_skipped_rows_keep_their_values_and_get_zero_reward():
     assert td["next", "reward"].squeeze(-1).tolist() == [2, 0, 2]
 
 
-def test_unknown_rows_of_a_partial_step_are_zero():
+def test_skipped_rows_keep_what_was_returned_last():
     env = CountingEnv(batch_size=(3,))
     td = started(env).select("action").set("_step", ROWS)
     env.step(td)
 
-    assert td["next", "observation"].squeeze(-1).tolist() == [2, 0, 2]
+    assert td["next", "observation"].squeeze(-1).tolist() == [2, 1, 2]
 
 
 @pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])

@@ -280,3 +280,10 @@ def test_done_entries_that_are_no_bools_are_to_be_made_some():
     assert "('next', 'terminated') must have dtype torch.bool, found torch.float32: make it one with value.bool()" in (
         text_of(env)
     )
+
+
+def test_the_check_names_an_entry_without_values():
+    env = CountingEnv(3, batch_size=(2,)).to("meta")
+
+    with pytest.raises(SpecError, match=r"CountingEnv: '\w+' is on the device 'meta', .*env\.to\('cpu'\)"):
+        check_env_specs(env)

@@ -47,11 +47,20 @@ def test_the_first_agent_to_end_ends_the_episode_by_default():
     assert "mask" not in data["walker"].keys()
 
 
-def test_an_end_without_a_mask_is_answered():
-    env = PettingZooWrapper(Leaving(), done_on_any=False)
+@pytest.mark.parametrize("mask", [{}, {"use_mask": False}, {"use_mask": None}])
+def test_agents_that_may_end_alone_need_a_mask(mask):
+    with pytest.raises(NotSupported, match=r"done_on_any=False, agents may end .*: add use_mask=True"):
+        PettingZooWrapper(Leaving(), done_on_any=False, **mask)
 
-    with pytest.raises(StateError, match=r"\['walker_0'\] have ended .* use_mask=True"):
-        env.rollout(10)
+    assert PettingZooWrapper(leaving_in_turns(), done_on_any=False).use_mask
+
+
+def test_a_step_after_the_first_end_is_refused_without_mask():
+    env = PettingZooWrapper(Leaving())
+    frame = env.rollout(10, break_when_any_done=True)[-1]
+
+    with pytest.raises(StateError, match=r"\['walker_0'\] have ended, .*: reset the environment"):
+        env.step(env.rand_action(env.step_mdp(frame)))
 
 
 def test_agents_act_in_turns_until_they_end():

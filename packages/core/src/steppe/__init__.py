@@ -163,8 +163,6 @@ _SUBPACKAGES = (
     "versions",
 )
 
-__all__ = ["__version__", *_EXPORTS]
-
 #: Whether workers hide warnings that match no filter of the caller.
 filter_warnings_subprocess: bool = True
 
@@ -177,6 +175,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
     elif name in _SUBPACKAGES:
         return import_module(f"{__name__}.{name}")
+    elif name == "__all__":  # for `from steppe import *`, which leaves out classes that cannot be imported
+        return ["__version__", *_EXPORTS, *(each for each in _classes_of_packages() if _can_be_imported(each))]
     elif name == "__version__":
         from .registry.discovery import steppe_version
 
@@ -207,5 +207,18 @@ def _class_of_a_package(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _classes_of_packages() -> list[str]:
+    from .registry import list_classes
+
+    return [*list_classes("transform"), *list_classes("collector"), *list_classes("env class")]
+
+
+def _can_be_imported(name: str) -> bool:
+    try:
+        return _class_of_a_package(name) is not None
+    except Exception:
+        return False
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+    return sorted({"__version__", *_EXPORTS, *_SUBPACKAGES, *_classes_of_packages()})

@@ -15,6 +15,9 @@ from . import errors
 
 __all__ = ["ignored_argument", "unknown_argument"]
 
+# Arguments that an error lists.
+_FEW = 12
+
 # (owner, name) of the warnings that were given in this process.
 _warned: set[tuple[str, str]] = set()
 
@@ -75,6 +78,7 @@ def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
         A TypeError, as Python raises for an unknown argument, for the caller to raise.
     """
     names = list(known)
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names)}."
+    near = difflib.get_close_matches(name, names, 1) or [known for known in names if name in known.split("_")]
+    few = f"it takes {', '.join(names)}." if len(names) <= _FEW else f"help({owner}) lists its arguments."
+    hint = f"did you mean {near[0]!r}?" if near else few
     return TypeError(f"{owner} has no argument {name!r}: {hint}")

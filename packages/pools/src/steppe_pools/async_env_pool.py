@@ -287,7 +287,7 @@ class AsyncEnvPool(BatchedEnv):
                     op, requested, least=least, most=max_get, timeout=timeout, check=self._check_usable
                 )
                 received = {row: pending.by_row[row] for row in rows}
-                result = pending.data.gather(op, received, self.device, self.step_mdp)
+                result = pending.data.gather(op, received, self.device, self.step_plan)
                 for row in rows:
                     del pending.by_row[row]
                 return result
@@ -376,8 +376,7 @@ class AsyncEnvPool(BatchedEnv):
 
     # -- the methods of every environment -------------------------------------------------------------------------
 
-    @property
-    def no_row_writer_reason(self) -> str | None:
+    def no_rows_reason(self) -> str | None:
         return f"{type(self).__name__} steps its environments one by one."
 
     # These check again, because another thread may have sent a call since the first check.

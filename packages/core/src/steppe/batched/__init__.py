@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from steppe.batched.attributes import Dispatched
 from steppe.batched.backends.base import Backend
 from steppe.batched.backends.processes import Processes
 from steppe.batched.base import BatchedEnv
@@ -31,6 +32,7 @@ __all__ = [
     "BatchLayout",
     "BatchRows",
     "BatchedEnv",
+    "Dispatched",
     "EnvCreator",
     "EnvReport",
     "Flags",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from steppe.errors import ClosedError, StateError
+from steppe.errors import ClosedError, SpecError, StateError, SteppeError
 from steppe.workers import ItemError
 
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
 
-__all__ = ["HAS", "Dispatched", "ask_row", "dispatched"]
+__all__ = ["HAS", "Dispatched", "ask_row", "assign", "dispatched"]
 
-#: First part of a path that tests whether an attribute exists.
-HAS = "?"
+#: First part of a path that tests whether an attribute exists, assigns to it, or reads it as text.
+HAS, ASSIGN, SHOW = "?", "=", "repr"
 
 
 class Dispatched:
@@ -22,13 +22,19 @@ class Dispatched:
 
     Iterating, indexing or comparing reads it, as a list with one value for each environment. Calling it calls it in
     every environment and returns the list of results. Attributes of it are again such objects: ``env.unwrapped.g``.
+    Assigning to one sets it in every environment; a list sets a value in each.
     """
 
     __slots__ = ("_batch", "_path")
+    _batch: BatchedEnv
+    _path: tuple[str, ...]
 
     def __init__(self, batch: BatchedEnv, path: tuple[str, ...]) -> None:
-        self._batch = batch
-        self._path = path
+        object.__setattr__(self, "_batch", batch)
+        object.__setattr__(self, "_path", path)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        assign(self._batch, (*self._path, name), value)
 
     def __getattr__(self, name: str) -> Dispatched:
         if name.startswith("_"):
@@ -58,7 +64,33 @@ class Dispatched:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<{'.'.join(self._path)} of {self._batch.num_workers} environments>"
+        """Show the values, as a list does."""
+        try:
+            shown = self._batch._ask((SHOW, *self._path), [None] * self._batch.num_workers)
+        except SteppeError:
+            return f"<{'.'.join(self._path)} of {self._batch.num_workers} environments>"
+        return f"[{', '.join(shown)}]"
+
+
+def assign(batch: BatchedEnv, path: tuple[str, ...], value: object, rows: list[int] | None = None) -> None:
+    """Set an attribute in environments of a batch.
+
+    Args:
+        batch: the batch.
+        path: the names that lead to the attribute, its own name last.
+        value: its value; a list holds the value for each environment.
+        rows: which environments; all by default.
+
+    Raises:
+        SpecError: a list has another length.
+    """
+    n = batch.num_workers if rows is None else len(rows)
+    if isinstance(value, list) and len(value) != n:
+        raise SpecError(
+            f"{'.'.join(path)} needs a list of {n} values, one for each environment, found {len(value)}. To set one "
+            f"list in each, pass [value] * {n}."
+        )
+    batch._ask((ASSIGN, *path), value if isinstance(value, list) else [value] * n, rows)
 
 
 def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
@@ -68,17 +100,20 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
         AttributeError: an environment has no such attribute, or the batch is closed.
     """
     try:
-        there = all(batch._ask((HAS, name), [None] * batch.num_workers))
+        there = batch._ask((HAS, name), [None] * batch.num_workers)
     except (ClosedError, StateError) as error:
         # hasattr must also work if the batch has failed or another thread uses it.
         raise AttributeError(f"{name!r} cannot be read: {error}") from error
-    if not there:
+    if not any(there):
         raise AttributeError(f"{type(batch).__name__} has no attribute {name!r}, and neither have its environments.")
+    if not all(there):
+        lacking = [row for row, has in enumerate(there) if not has]
+        raise AttributeError(f"The environments {lacking} of this {type(batch).__name__} lack {name!r}.")
     return Dispatched(batch, (name,))
 
 
 def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
-    """Read ``env.a.b``, and call it if ``call`` is ``(args, kwargs)`` and not None.
+    """Read ``env.a.b``, and call it if ``call`` is ``(args, kwargs)`` and not None; or assign ``call`` to it.
 
     Raises:
         ItemError: reading or calling raised.
@@ -92,12 +127,14 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
             return True  # the attribute exists, and reading it raises the error
         return True
     try:
-        value = env
-        for name in path:
+        value, names = env, path[path[0] in (ASSIGN, SHOW) :]
+        for name in names[: -1 if path[0] == ASSIGN else None]:
             value = getattr(value, name)
+        if path[0] == ASSIGN:
+            return setattr(value, names[-1], call)
         if call is None:
-            return value
+            return repr(value) if path[0] == SHOW else value
         args, kwargs = call
         return value(*args, **kwargs)
     except Exception as error:
-        raise ItemError(row, f"env.{'.'.join(path)}") from error
+        raise ItemError(row, f"env.{'.'.join(names)}") from error

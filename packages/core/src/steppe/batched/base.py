@@ -11,7 +11,7 @@ import cloudpickle
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from steppe.batched.attributes import dispatched
+from steppe.batched.attributes import HAS, assign, dispatched
 from steppe.batched.backends.base import Backend
 from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.batch_writer import BatchWriter
@@ -49,6 +49,7 @@ _OF_ONE_ENV = frozenset(
     {
         "row_writer",
         "no_row_writer_reason",
+        "make_row_writer",
         "step_into",
         "bind_step",
         "reset_into",
@@ -71,8 +72,8 @@ class BatchedEnv(EnvBase):
     gets is a copy and never changes. Text and entries of varying size are sent beside the storage when they change. If
     the shapes of specs differ between environments, their rows are sent as TensorDicts: slower, and the same data.
 
-    The batch forwards attributes and methods: ``a, b = env.g`` reads ``g`` of two environments, ``env.render()`` calls
-    a method of each.
+    The batch forwards attributes and methods: ``a, b = env.g`` reads ``g`` of two environments, ``env.g = 3.0`` sets it
+    in each, ``env.g = [3.0, 4.0]`` sets a value in each, and ``env.render()`` calls a method of each.
 
     A class of batches defines ``_make_backend``. It may override ``_lay_out`` to refuse environments, ``_opened`` to
     prepare for steps, ``check_open`` to refuse calls, ``_stacked`` to validate the data of messages, and ``_stop``
@@ -139,28 +140,11 @@ class BatchedEnv(EnvBase):
         self._device_asked_for = self.base_state.device
         self._running = False
 
-    @property
-    def row_writer(self) -> BatchWriter | None:
-        """The row writer of all environments, or None; ``no_row_writer_reason`` then says why.
-
-        It writes the rows in the batch's storage. Reading this attribute makes the environments, if they are not made
-        yet.
-        """
-        if self.no_row_writer_reason is not None:
-            return None
-        writer: BatchWriter = self.cached("row_writer", self._make_writer)
-        return writer
-
-    @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why there is no ``row_writer``; None if there is one."""
+    def no_rows_reason(self) -> str | None:
+        """Return why the rows of its storage cannot be written by one writer; None if they can."""
         if self.is_closed:
             return "it is closed."
         self.start()
-        reason: str | None = self.cached("no_row_writer_reason", self._find_no_row_writer_reason)
-        return reason
-
-    def _find_no_row_writer_reason(self) -> str | None:
         if self._rows is None:
             return "its data has no fixed layout, and travels in messages."
         if not self._layout.alike:
@@ -169,9 +153,12 @@ class BatchedEnv(EnvBase):
             return "its environments are batches themselves."
         if self.state_keys and not self._on_arrays:
             return "an environment takes a state."
+        if self._layout.makes_roots:
+            return f"an environment overrides {min(self._layout.makes_roots)}."
         return no_layout_reason(self)
 
-    def _make_writer(self) -> BatchWriter:
+    def make_row_writer(self) -> BatchWriter:
+        """Make the row writer of all environments, which write the rows of the batch's storage."""
         assert self._rows is not None
         reports = self._backend.reports
         # An environment on TensorDicts may read every entry of its root.
@@ -410,27 +397,54 @@ class BatchedEnv(EnvBase):
         # For environments without row steps: on TensorDicts, on a device, with states, groups of agents or text.
         self.check_open("step_and_maybe_reset")
         root_entries = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
-        if not self.is_validated("step") or "_step" in root_entries or "next" in root_entries:
+        checks = self.run_type_checks or not self.is_validated("step")
+        if "_step" in root_entries or ((checks or "next" in root_entries) and not self.start()._layout.makes_roots):
             return super()._step_and_maybe_reset(tensordict)
         batch_rows = self._rows
         if batch_rows is None or self._wants_gradients(tensordict):
             self.check_action(tensordict)
             following, root = self._stacked(STEP_AND_RESET, tensordict)
-            tensordict.set("next", following)
-            return tensordict, root
+            if checks:
+                self.complete_and_validate(following, tensordict)
+            return self.put_next(tensordict, following), root
         loose = self._loose
         if loose.actions:
             self.check_action(tensordict)
         batch_rows.write_inputs(tensordict)
         n_reset = self._run(STEP_AND_RESET, None, tensordict)
         flat = batch_rows.next_out.take()
-        following = batch_rows.next_out.build(flat)
-        self.put_next(tensordict, loose.add_next(following))
-        root = self.step_mdp(tensordict)
+        following = self._with_written(tensordict, loose.add_next(batch_rows.next_out.build(flat)))
+        if checks:
+            self.complete_and_validate(following, tensordict)
+        self.put_next(tensordict, following)
+        root = self.step_plan(tensordict) if self._layout.makes_roots else self.step_mdp(tensordict)
         if n_reset:
             root = write_begun(root, batch_rows.root_out.begun(flat, batch_rows.flags.was_reset))
             root = loose.add_root(root, keys=loose.reset_keys)
         return tensordict, root
+
+    @property
+    def overridden_methods(self) -> frozenset[str]:
+        """See :attr:`EnvBase.overridden_methods`. Makes the environments if necessary."""
+        self._described()
+        return self.own_overrides | self._layout.overridden
+
+    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """See :meth:`EnvBase.step_mdp`. Environments that override it are called, one after another."""
+        if not self._running or "step_mdp" not in self._layout.makes_roots:
+            return super().step_mdp(next_tensordict)
+        return self._roots_of(list(range(self.num_workers)), next_tensordict)
+
+    def _roots_of(self, rows: list[int], next_tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the next roots of some environments, ``[k]``, each made by its own ``step_mdp``."""
+        if next_tensordict.batch_size[:1] != (len(rows),):
+            raise NotSupported(
+                f"An environment overrides step_mdp, which is called with the data of its own environment: "
+                f"{len(rows)} rows are needed, found data of batch size {tuple(next_tensordict.batch_size)}."
+            )
+        calls: list[Any] = [((row.to("cpu") if row.device else row,), {}) for row in next_tensordict.unbind(0)]
+        roots = stack_rows(self._ask(("step_mdp",), calls, rows))
+        return roots if self.device is None else roots.to(self.device)
 
     @exclusive("step_at")
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
@@ -545,6 +559,15 @@ class BatchedEnv(EnvBase):
         if name.startswith("_") or name in _OF_ONE_ENV or "_running" not in vars(self) or self.is_closed:
             return super().find_elsewhere(name)
         return dispatched(self, name)
+
+    def set_elsewhere(self, name: str, value: object) -> bool:
+        if name in self._ignored or name in _OF_ONE_ENV or "_running" not in vars(self) or self.is_closed:
+            return False
+        if not any(self._ask((HAS, name), [None] * self.num_workers)):
+            return False
+        dispatched(self, name)  # raises if some environments lack it
+        assign(self, (name,), value)
+        return True
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey
 
-from steppe.envs import EnvBase, writer_of_one
+from steppe.envs import ROOT_METHODS, EnvBase, writer_of_one
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, Spec, union
 from steppe.storage import no_storage_reason, split_loose
@@ -31,6 +31,7 @@ class EnvReport:
         reads_root: whether a step may read any entry of the root, the action included.
         flags_every_step: whether done entries may change in a step that ends no row.
         chooses_random_actions: whether it overrides ``rand_action``.
+        overridden: see :attr:`EnvBase.overridden_methods`.
         action_masks: see :attr:`EnvBase.action_masks`.
     """
 
@@ -43,6 +44,7 @@ class EnvReport:
     passed_through: tuple[Any, ...]
     supports_set_state: bool
     chooses_random_actions: bool
+    overridden: frozenset[str]
     action_masks: dict[NestedKey, NestedKey]
     copied_to_next: tuple[Any, ...] = ()
     reads_root: bool = False
@@ -72,6 +74,7 @@ def report(env: EnvBase) -> EnvReport:
         flags_every_step=layout is None or layout.flags_every_step,
         supports_set_state=env.supports_set_state,
         chooses_random_actions=env.chooses_random_actions,
+        overridden=env.overridden_methods,
         action_masks=dict(env.action_masks),
     )
 
@@ -123,6 +126,8 @@ class BatchLayout:
         keys_read: keys of the root that some environments read, see :attr:`EnvBase.keys_read`.
         passed_through: keys of states that some environments pass through, see :attr:`EnvBase.passed_through_keys`.
         action_masks: the masks of the actions of all environments.
+        overridden: the methods that some environment overrides, see :attr:`EnvBase.overridden_methods`.
+        makes_roots: those of them with which an environment decides what the root of its next step is.
 
     Raises:
         NotSupported: the environments have different batch sizes, different ``env_info_spec``, or different masks for
@@ -149,6 +154,8 @@ class BatchLayout:
                 )
         n = len(reports)
         self.keys_read = tuple(dict.fromkeys(key for report in reports for key in report.keys_read))
+        self.overridden = frozenset[str]().union(*(report.overridden for report in reports))
+        self.makes_roots = self.overridden & ROOT_METHODS
         self.passed_through = tuple(dict.fromkeys(key for report in reports for key in report.passed_through))
         self.size = first.batch_size
         self.alike = all(other.specs == first.specs for other in reports[1:])

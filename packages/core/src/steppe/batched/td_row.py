@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe.batched.loose_entries import LooseRows
-from steppe.envs import Progress
+from steppe.envs import ROOT_METHODS, Progress
 from steppe.errors import SpecError
 from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder
@@ -29,6 +29,8 @@ class TensorDictRow:
 
     def __init__(self, env: Any, storage: Storage, row: int, progress: Progress, loose: LooseRows) -> None:
         self.env, self.row, self._progress, self._loose = env, row, progress, loose
+        #: Whether the environment makes the root of its next step with a method of its own.
+        self._makes_roots = bool(env.overridden_methods & ROOT_METHODS)
         #: The root after a step that ended something, until :meth:`begin_anew`.
         self._ended: TensorDict | None = None
         spec = storage.spec.exclude("next")
@@ -60,7 +62,7 @@ class TensorDictRow:
         return td
 
     def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> list[int]:
-        """Step the environment; returns ``[0]`` if the caller has to reset the ended row.
+        """Step the environment; returns ``[0]`` if the root of the next step is not ``next``.
 
         Args:
             at: ``[0]`` if the step mask of the row applies, None if not.
@@ -73,6 +75,11 @@ class TensorDictRow:
         td = self._root(_has_info(infos))
         if at is not None and self._step_mask is not None:
             td.set("_step", self._step_mask.clone())
+        if reset and self._makes_roots:
+            td, root = env.step_and_maybe_reset(td)
+            self._write(td.get("next"), self._next_out, "next")
+            self._write(root, self._root_out, "root")
+            return [0]
         td = env.step(td)
         self._write(td.get("next"), self._next_out, "next")
         for root_view, next_view in self._root_inputs:
@@ -85,6 +92,8 @@ class TensorDictRow:
 
     def begin_anew(self, rows: list[int], infos: Any) -> None:
         """Reset the row if the last step has ended it."""
+        if self._makes_roots:
+            return  # the environment has reset itself
         root, self._ended = self._ended, None
         self._write(self.env.reset(root, select_reset_only=True), self._root_out, "root")
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.batched.attributes import Dispatched
+from steppe.batched.attributes import Dispatched, assign
 from steppe.batched.unbuffered import row_to_send
 from steppe.envs import EnvBase
 from steppe.errors import NotSupported
@@ -75,6 +75,12 @@ class BatchView(EnvBase):
         following[chosen] = self._batch.step_at(data[chosen], self._rows[chosen]).get("next")
         return following
 
+    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """See :meth:`EnvBase.step_mdp`."""
+        if "step_mdp" not in self._batch.overridden_methods:
+            return super().step_mdp(next_tensordict)
+        return self._batch._roots_of(self._rows.tolist(), next_tensordict)
+
     @property
     def passed_through_keys(self) -> tuple[Any, ...]:
         """See :attr:`EnvBase.passed_through_keys`."""
@@ -102,6 +108,12 @@ class BatchView(EnvBase):
             return value
         values = value.values()
         return [values[row] for row in self._rows.tolist()]
+
+    def set_elsewhere(self, name: str, value: object) -> bool:
+        if not isinstance(getattr(self._batch, name, None), Dispatched):
+            return False
+        assign(self._batch, (name,), value, self._rows.tolist())
+        return True
 
     def __repr__(self) -> str:
         return f"<rows {self._rows.tolist()} of {self._batch!r}>"

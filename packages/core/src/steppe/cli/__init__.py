@@ -8,9 +8,10 @@ from __future__ import annotations
 from .command import Command
 from .main import main
 from .output import UsageError, natural, one_line, positive, print_json, print_pairs, print_table
-from .policy import import_policy
+from .policy import Act, import_policy
 
 __all__ = [
+    "Act",
     "Command",
     "UsageError",
     "import_policy",

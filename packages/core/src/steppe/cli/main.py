@@ -14,7 +14,7 @@ from .command import Command
 from .output import UsageError, one_line
 
 # Modules of this folder. They take precedence over commands of other packages.
-_CORE = ("plugins", "envs", "info", "check", "collect")
+_CORE = ("plugins", "envs", "info")
 _BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError, ActionError)
 
 

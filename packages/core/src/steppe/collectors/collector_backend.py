@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.envs import DoneGroup
+from steppe.errors import NotSupported
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
@@ -122,6 +123,14 @@ class CollectorBackend(ABC):
     @abstractmethod
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of each copy of the policy, and return the results."""
+
+    def call_envs(self, name: str, call: tuple[Any, Any] | None) -> list[Any]:
+        """Read an attribute of each environment, or call it with ``(args, kwargs)``; returns a list of the results."""
+        raise NotSupported(f"{type(self).__name__} does not reach attributes of environments.")
+
+    def set_in_envs(self, name: str, values: list[object]) -> None:
+        """Set an attribute of each environment, each to its own of these values."""
+        raise NotSupported(f"{type(self).__name__} does not reach attributes of environments.")
 
     @abstractmethod
     def update_weights(self, weights: Any, attributes: Mapping[str, Any] | None) -> None:

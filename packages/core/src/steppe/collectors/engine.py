@@ -18,7 +18,7 @@ from steppe.collectors.schedules import Lockstep
 from steppe.collectors.worker_group import ProcessGroup, WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType, spread_seed
-from steppe.errors import PolicyError
+from steppe.errors import PolicyError, SpecError
 from steppe.registry import find_class
 from steppe.workers import InUse, exclusive
 
@@ -387,6 +387,36 @@ class Collector(DataCollectorBase):
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of each copy of the policy, and return the results."""
         return self.backend.call_policy(name, *args, **kwargs)
+
+    @exclusive("get_attr")
+    def get_attr(self, name: str) -> list[Any]:
+        """Return an attribute of each environment, those of all workers one after another."""
+        return self.backend.call_envs(name, None)
+
+    @exclusive("call")
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of each environment, between two batches, and return the results."""
+        return self.backend.call_envs(name, (args, kwargs))
+
+    @exclusive("set_attr")
+    def set_attr(self, name: str, value: object) -> None:
+        """Set an attribute of each environment, between two batches; episodes go on.
+
+        Workers that have begun their next batch already have the value in the one after that.
+
+        Args:
+            name: an attribute that the environments have.
+            value: its value; a list holds the value of each environment, in the order of :meth:`get_attr`.
+
+        Raises:
+            AttributeError: an environment does not have the attribute.
+            SpecError: a list has another length.
+        """
+        n = len(self.get_attr(name))
+        values = value if isinstance(value, list) else [value] * n
+        if len(values) != n:
+            raise SpecError(f"{name} needs a list of {n} values, one for each environment, found {len(values)}.")
+        self.backend.set_in_envs(name, values)
 
     def update_policy_weights_(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
+from steppe.batched import Dispatched
 from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.acting import Acting
 from steppe.collectors.agent_hook import AgentDeclarations, agent_stepper
@@ -179,6 +180,14 @@ class LocalBackend(CollectorBackend):
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         return [getattr(self.policy, name)(*args, **kwargs)]
+
+    def call_envs(self, name: str, call: tuple[Any, Any] | None) -> list[Any]:
+        attribute = getattr(self.env, name)
+        value = attribute if call is None else attribute(*call[0], **call[1])
+        return list(value) if isinstance(attribute, Dispatched) else [value]
+
+    def set_in_envs(self, name: str, values: list[object]) -> None:
+        setattr(self.env, name, values if isinstance(getattr(self.env, name), Dispatched) else values[0])
 
     def update_weights(self, weights: Any, attributes: Mapping[str, Any] | None) -> None:
         self._acting.weights.update(weights, attributes)

@@ -7,6 +7,7 @@ import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -456,6 +457,15 @@ class WorkersBackend(CollectorBackend):
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         return [result for (result,) in self.call_all("call_policy", name, *args, **kwargs)]
+
+    def call_envs(self, name: str, call: tuple[Any, Any] | None) -> list[Any]:
+        method, args, kwargs = ("get_attr", (), {}) if call is None else ("call", *call)
+        return [value for values in self.call_all(method, name, *args, **kwargs) for value in values]
+
+    def set_in_envs(self, name: str, values: list[object]) -> None:
+        ends = list(accumulate(len(each) for each in self.call_all("get_attr", name)))
+        parts = [values[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+        self.ask({worker: _call("set_attr", name, part) for worker, part in enumerate(parts)})
 
     def _update_if_asked(self) -> None:
         if self._collector.update_at_each_batch and self._source_policy is not None:

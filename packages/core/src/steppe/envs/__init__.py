@@ -26,10 +26,11 @@ from steppe.envs.checks.spec_check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated, truncated_keys
 from steppe.envs.env_info import env_info_values, info_for_library
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
-from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
+from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments, set_in_wrappers
 from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.module import Module
 from steppe.envs.next_root import step_mdp, write_begun, written_by_policy
+from steppe.envs.overridden_methods import ROOT_METHODS
 from steppe.envs.reset_masks import merge_reset, merge_rows, step_mask
 from steppe.envs.rollout.code_path import no_row_frames_reason
 from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, on_device, policy_name, with_written
@@ -42,6 +43,7 @@ from steppe.envs.state import BaseState, Unset, Uses
 from steppe.specs import make_composite_from_td
 
 __all__ = [
+    "ROOT_METHODS",
     "ActionCodec",
     "ActionRule",
     "ArrayEnv",
@@ -100,6 +102,7 @@ __all__ = [
     "refuse_seed",
     "rows_ended",
     "set_exploration_type",
+    "set_in_wrappers",
     "spread_seed",
     "stack_frames",
     "step_mask",

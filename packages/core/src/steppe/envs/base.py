@@ -103,7 +103,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
     ) -> Any:
         """Make the object; ``_batch_locked`` sets the attribute of that name, ``_inplace_update`` has no meaning."""
         env = super().__new__(cls)
-        env.base_state = BaseState()
+        vars(env)["base_state"] = BaseState()  # read whenever an attribute is set
         if _batch_locked is not None:
             env._batch_locked = _batch_locked
         return env
@@ -245,7 +245,10 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         finally:
             uses.runs.discard(run)
             uses.note_run()
-        return finish(plan, result)
+        result = finish(plan, result)
+        if self.batch_size and out is None:
+            self._noted(result[..., -1].get("next").detach().clone())
+        return result
 
     # -- specs and data --------------------------------------------------------------------------------------------
 

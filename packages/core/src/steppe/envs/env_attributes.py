@@ -128,28 +128,6 @@ class EnvAttributes(SpecViews, Module):
         """A number that changes with the specs and the row writer; values derived from them are valid until then."""
         return self.base_state.changes
 
-    @property
-    def row_writer(self) -> Any:
-        """The :class:`~steppe.envs.RowWriter` that writes the data of steps into rows of arrays, or None.
-
-        Rollouts, batches and collectors step through it. Without one they step on TensorDicts, and
-        ``no_row_writer_reason`` says why.
-        """
-        return None
-
-    @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why the environment has no ``row_writer``; None if it has one."""
-        return f"{type(self).__name__} steps on TensorDicts."
-
-    @property
-    def shard_writer(self) -> Any:
-        """The :class:`~steppe.envs.RowWriter` of its row in a shard of a batch, or None.
-
-        The ``row_writer``, or one that writes loose entries too (text, sizes that vary), for which a batch has a place.
-        """
-        return self.row_writer
-
     @classmethod
     def join_rows(cls, envs: list[Any]) -> Any:
         """Return one :class:`~steppe.envs.RowWriter` for environments of this class in a batch, or None.

@@ -9,7 +9,7 @@ from typing import Any
 from steppe.envs.base import EnvBase
 from steppe.errors import SpecError
 
-__all__ = ["LibraryWrapper", "MadeByName", "base_arguments"]
+__all__ = ["LibraryWrapper", "MadeByName", "base_arguments", "set_in_wrappers"]
 
 _BASE_ARGUMENTS = tuple(inspect.signature(EnvBase).parameters)
 
@@ -36,6 +36,9 @@ class LibraryWrapper(EnvBase):
     def find_elsewhere(self, name: str) -> Any:
         env = vars(self).get("_env")
         return super().find_elsewhere(name) if env is None or name.startswith("__") else getattr(env, name)
+
+    def set_elsewhere(self, name: str, value: object) -> bool:
+        return set_in_wrappers(vars(self).get("_env"), name, value)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the library's environment, if it has a method ``close``."""
@@ -68,6 +71,27 @@ class MadeByName(LibraryWrapper):
         if workers < 2:
             return super().__new__(cls, *args, **kwargs)
         return cls.make_parallel(functools.partial(cls, *args, **kwargs), num_envs=workers)
+
+
+def set_in_wrappers(env: object, name: str, value: object) -> bool:
+    """Set an attribute of a library's environment, on the wrapper or the environment inside that has it.
+
+    Wrappers show the attributes of what they wrap, but an assignment to a wrapper stays there.
+
+    Args:
+        env: the outermost wrapper; each has the next one at ``env``.
+        name: the attribute.
+        value: its value.
+
+    Returns:
+        Whether one of them has it.
+    """
+    for _ in range(64):
+        if name in getattr(env, "__dict__", ()) or hasattr(type(env), name):
+            setattr(env, name, value)
+            return True
+        env = getattr(env, "__dict__", {}).get("env")
+    return False
 
 
 def base_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -36,3 +36,11 @@ class Module(nn.Module):
                 this method.
         """
         return super().__getattr__(name)
+
+    def set_elsewhere(self, name: str, value: object) -> bool:
+        """Set an attribute where :meth:`find_elsewhere` finds it, which is nowhere in this class.
+
+        Returns:
+            Whether it was set there.
+        """
+        return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
+from tensordict import NestedKey, TensorDict, TensorDictBase, is_leaf_nontensor
 
 from steppe.envs import reset_masks, row_access
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
@@ -13,12 +15,16 @@ from steppe.envs.done import Masks, any_done, complete_done
 from steppe.envs.env_attributes import EnvAttributes
 from steppe.envs.env_info import env_info_values
 from steppe.envs.next_root import StepPlan, put_next
+from steppe.envs.overridden_methods import STEP_METHODS, first_overridden, overridden
 from steppe.envs.state import Unset
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Composite
+from steppe.specs import Composite, as_path
 from steppe.storage import entries, parts_of
 
 __all__ = ["ResetAndStep"]
+
+# Values in the cache that follow from the row writer.
+_OF_WRITER = ("row_writer", "no_row_writer_reason", "shard_writer", "forced_steps", "overridden")
 
 
 class ResetAndStep(EnvAttributes):
@@ -27,6 +33,9 @@ class ResetAndStep(EnvAttributes):
     They check actions, complete done entries, compare the first reset and step with the specs, and apply the masks
     ``"_reset"`` and ``"_step"``.
     """
+
+    #: Methods whose assignment to an instance changes its code path.
+    stepping_methods: frozenset[str] = frozenset({*STEP_METHODS, "_step", "_reset"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).{_misnamed(self, 'reset')}")
@@ -48,7 +57,8 @@ class ResetAndStep(EnvAttributes):
 
         Args:
             tensordict: data to reset in place. If it holds ``"_reset"`` masks (``[*B, 1]`` or ``[*B]`` bool, one for
-                each done level), rows that are False keep their values. A mask at the root overrides nested ones.
+                each done level), rows that are False keep their values: those in the data, otherwise what the
+                environment has returned last. A mask at the root overrides nested ones.
             env_info: values for each row that the environment may read: a dict or TensorDict that fits
                 ``env_info_spec``.
             set_state: True begins at the state in ``tensordict``; False draws a new state even if ``tensordict`` holds
@@ -63,11 +73,13 @@ class ResetAndStep(EnvAttributes):
         Raises:
             NotSupported: ``set_state=True``, and the environment cannot be set to a state.
             SpecError: the data does not have the environment's batch size, the data of ``_reset`` does not fit the
-                specs, or a row has ended right after its reset.
+                specs, a row has ended right after its reset, or rows that are not reset have unknown values.
             ClosedError: the environment is closed.
         """
         self.check_open("reset")
+        last = self._last_data()
         self.base_state.uses.note()
+        self.base_state.began = {}
         # TorchRL passes this flag on automatic resets, too.
         masks_alone = kwargs.pop("select_reset_only", False)
         if tensordict is None and env_info is None and set_state is None and not kwargs:
@@ -75,7 +87,7 @@ class ResetAndStep(EnvAttributes):
             if rows is not None and (
                 not rows.batch_size or ("reset" in self.base_state.validated and not self.run_type_checks)
             ):
-                return rows.reset()
+                return self._noted(rows.reset())
         if set_state is not None:
             kwargs |= reset_masks.asked_state(self, tensordict, set_state=set_state)
         data = self._with_env_info(tensordict, env_info)
@@ -85,11 +97,55 @@ class ResetAndStep(EnvAttributes):
             self.check_batch(data, "reset")
             masks = self.requested_masks(data)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
-                return reset_masks.clear_masks(data, groups)
+                self.base_state.began = None
+                self._keep_rows(data, [*self.observation_keys, *self.done_keys], last, "reset")
+                return self._noted(reset_masks.clear_masks(data, groups))
+            self.base_state.began = masks
         shown = data
         if masks_alone and data is not None:
             shown, kwargs = self._without_state(data, kwargs)
-        return self.merge_reset(data, self._reset(shown, **kwargs), masks)
+        return self._noted(self.merge_reset(data, self._reset(shown, **kwargs), masks, last))
+
+    def _last_data(self) -> TensorDictBase | None:
+        """Return the data that this environment returned last; None if another object has stepped it since then."""
+        owner, data = self.base_state.uses.last or (0, None)
+        return data if owner == id(self.base_state) else None
+
+    def _noted(self, data: TensorDictBase) -> TensorDictBase:
+        """Note that this data is returned."""
+        self.base_state.uses.last = id(self.base_state), data
+        return data
+
+    def _keep_rows(
+        self, data: TensorDictBase, keys: Iterable[NestedKey], last: TensorDictBase | None, what: str
+    ) -> None:
+        """Add entries that the data of a reset or step of some rows lacks: their last values, for the other rows.
+
+        Raises:
+            SpecError: they are not known.
+        """
+        known = set(data.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
+        lacking = [key for key in keys if key not in known]
+        if lacking and last is not None and last.batch_size == data.batch_size:
+            data.update(last.select(*lacking, strict=False))
+            lacking = [key for key in lacking if last.get(key, None) is None]
+        lacking = [key for key in lacking if key not in self.done_keys]  # a row that goes on has not ended
+        if lacking and not self.base_state.caller_keeps_rows:
+            raise SpecError(
+                f"{type(self).__name__}.{what}: the rows that are not {what} keep their {lacking[0]!r}, which the data "
+                "lacks and the environment does not know: something else has stepped it, or nothing yet. Pass the "
+                "whole root, as reset, step_mdp or step_and_maybe_reset returned it, with the mask."
+            )
+
+    @contextmanager
+    def keeping_rows(self) -> Iterator[None]:
+        """Reset or step some rows without the data of the others, which the caller has."""
+        state = self.base_state
+        before, state.caller_keeps_rows = state.caller_keeps_rows, True
+        try:
+            yield
+        finally:
+            state.caller_keeps_rows = before
 
     def _without_state(self, data: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
         """Return the data and the arguments of ``_reset`` in an automatic reset: no state of the last episode."""
@@ -103,6 +159,7 @@ class ResetAndStep(EnvAttributes):
         data: TensorDictBase | None,
         fresh: TensorDictBase,
         masks: Masks | None = None,
+        last: TensorDictBase | None = None,
     ) -> TensorDictBase:
         """Check the result of ``_reset``, and write it into ``data`` where the masks are True.
 
@@ -110,6 +167,7 @@ class ResetAndStep(EnvAttributes):
             data: the data that is reset, or None.
             fresh: the result of ``_reset``.
             masks: the masks by level; by default the ``"_reset"`` masks in ``data``.
+            last: the data that was returned last, for entries of other rows that ``data`` lacks.
         """
         groups = self.done_groups
         if masks is None:
@@ -124,6 +182,9 @@ class ResetAndStep(EnvAttributes):
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if data is None:
             return fresh
+        if not all(bool(mask.all()) for mask in masks.values()):
+            keys = fresh.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+            self._keep_rows(data, [key for key in keys if as_path(key)[-1] != "_reset"], last, "reset")
         return reset_masks.merge_reset(data, fresh, groups, masks)
 
     def _adjust_and_validate(
@@ -160,8 +221,9 @@ class ResetAndStep(EnvAttributes):
         Args:
             tensordict: data with the action, of the shape of ``action_spec``, and with the state if the environment has
                 one. An action of another dtype is converted, in ``tensordict`` too, if no information is lost. A mask
-                ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values, or 0 if the data
-                has none. Entries of ``"next"`` that the environment does not write are kept.
+                ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values, of the data or
+                of what the environment has returned last, and rewards of 0. Entries of ``"next"`` that the environment
+                does not write are kept.
 
         Returns:
             ``tensordict`` itself, with the results under ``"next"``.
@@ -175,16 +237,24 @@ class ResetAndStep(EnvAttributes):
             ClosedError: the environment is closed.
         """
         rows = self._plain_rows(tensordict)
-        self.base_state.uses.note()
+        state = self.base_state
         if rows is not None:
-            return put_next(tensordict, rows.step(tensordict))
+            state.uses.note()
+            following: TensorDictBase = rows.step(tensordict)
+            state.uses.last = id(state), following
+            return put_next(tensordict, following)
+        last = self._last_data()
+        state.uses.note()
         self.check_open("step")
         self.check_batch(tensordict, "step")
         plain = type(tensordict) is TensorDict and "_step" not in entries(tensordict)
         mask: Any = None if plain else tensordict.pop("_step", None)
         if mask is None:
-            return put_next(tensordict, self._whole_step(tensordict))
-        return put_next(tensordict, reset_masks.partial_step(self, tensordict, reset_masks.step_mask(tensordict, mask)))
+            return put_next(tensordict, self._noted(self._whole_step(tensordict)))
+        known = tensordict.copy()
+        self._keep_rows(known, [*self.observation_keys, *self.done_keys], last, "step")
+        mask = reset_masks.step_mask(tensordict, mask)
+        return put_next(tensordict, self._noted(reset_masks.partial_step(self, tensordict, mask, known)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
@@ -203,9 +273,16 @@ class ResetAndStep(EnvAttributes):
                 self.assign_spec("reward", Composite({}, shape=self.batch_size))
         if "step" not in state.validated:
             expectation = self._expectation  # made anew if this step has shown that the environment has no reward
-        expectation.complete(following)
-        self._adjust_and_validate(following, tensordict, expectation, "step")
+        self.complete_and_validate(following, tensordict, expectation)
         return following
+
+    def complete_and_validate(
+        self, following: TensorDictBase, root: TensorDictBase, expectation: Expectation | None = None
+    ) -> None:
+        """Complete the data of a step, and compare the first one with the specs, or each with ``run_type_checks``."""
+        expectation = expectation or self._expectation
+        expectation.complete(following)
+        self._adjust_and_validate(following, root, expectation, "step")
 
     def _find_extra_outputs(self, following: TensorDictBase) -> None:
         """Note which entries of a step no spec describes: the next root does not get them."""
@@ -227,11 +304,15 @@ class ResetAndStep(EnvAttributes):
         rows = self._plain_rows(tensordict)
         if rows is not None:
             self.base_state.uses.note()
-            return tensordict, rows.step_and_reset(tensordict, self.step_mdp)
-        return self._step_and_maybe_reset(tensordict)
+            return tensordict, self._noted(rows.step_and_reset(tensordict, self.step_mdp))
+        if self.own_overrides:
+            tensordict, root = ResetAndStep._step_and_maybe_reset(self, tensordict)
+        else:
+            tensordict, root = self._step_and_maybe_reset(tensordict)
+        return tensordict, self._noted(root)
 
     def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Run ``step_and_maybe_reset`` on TensorDicts."""
+        """Run ``step_and_maybe_reset`` on TensorDicts: with its public methods, unless none of them is overridden."""
         tensordict = self.step(tensordict)
         return tensordict, self.maybe_reset(self.step_mdp(tensordict))
 
@@ -256,11 +337,6 @@ class ResetAndStep(EnvAttributes):
         return self.cached("step_plan", self._make_step_plan)(next_tensordict)
 
     @property
-    def keeps_step_plan(self) -> bool:
-        """Whether ``step_mdp`` is not overridden, so that it does what ``step_plan`` says."""
-        return type(self).step_mdp is ResetAndStep.step_mdp
-
-    @property
     def step_plan(self) -> StepPlan:
         """Which entries :meth:`step_mdp` drops."""
         return self.cached("step_plan", self._make_step_plan)
@@ -273,6 +349,56 @@ class ResetAndStep(EnvAttributes):
 
     # -- the code path of a step --------------------------------------------------------------------------------------
 
+    @property
+    def row_writer(self) -> Any:
+        """The :class:`~steppe.envs.RowWriter` that writes the data of steps into rows of arrays, or None.
+
+        Rollouts, batches and collectors step through it. Without one they step on TensorDicts, and
+        ``no_row_writer_reason`` says why.
+        """
+        return None if self.no_row_writer_reason is not None else self.cached("row_writer", self.make_row_writer)
+
+    @property
+    def no_row_writer_reason(self) -> str | None:
+        """Why the environment has no ``row_writer``: data without a fixed layout, or an overridden method.
+
+        None if it has one.
+        """
+        return self.cached("no_row_writer_reason", self._find_no_row_writer_reason)
+
+    def _find_no_row_writer_reason(self) -> str | None:
+        return self.no_rows_reason() or first_overridden(self, (*STEP_METHODS, "_step", "_reset"))
+
+    def no_rows_reason(self) -> str | None:
+        """Return why the environment cannot write rows, or None if it can; the class then has ``make_row_writer``."""
+        return f"{type(self).__name__} steps on TensorDicts."
+
+    def make_row_writer(self) -> Any:
+        """Make the ``row_writer``. It is called once, and again after a change of the specs."""
+        raise NotSupported(f"{type(self).__name__} does not define make_row_writer().")
+
+    @property
+    def shard_writer(self) -> Any:
+        """The :class:`~steppe.envs.RowWriter` of its row in a shard of a batch, or None.
+
+        The ``row_writer``, or one that writes loose entries too (text, sizes that vary), for which a batch has a place.
+        """
+        return self.row_writer
+
+    @property
+    def overridden_methods(self) -> frozenset[str]:
+        """The methods that rollouts and collectors call, and that a subclass or an instance overrides.
+
+        These are ``reset``, ``step``, ``step_and_maybe_reset``, ``maybe_reset``, ``any_done`` and ``step_mdp``, of this
+        environment or of environments inside it. They are called however the environment is stepped.
+        """
+        return self.own_overrides
+
+    @property
+    def own_overrides(self) -> frozenset[str]:
+        """The :attr:`overridden_methods` of this environment alone."""
+        return self.cached("overridden", lambda: overridden(self))
+
     # A step goes through rows if the row writer runs no torch code, and through TensorDicts otherwise.
 
     @property
@@ -283,7 +409,7 @@ class ResetAndStep(EnvAttributes):
             writer = self.row_writer
             rows = None
             if writer is not None and writer.on_arrays:
-                rows = row_steps_of(writer, self.batch_size, self.step_plan if self.keeps_step_plan else None)
+                rows = row_steps_of(writer, self.batch_size, self.step_plan)
             self.base_state.row_steps = rows
         return rows  # type: ignore[no-any-return]
 
@@ -319,16 +445,37 @@ class ResetAndStep(EnvAttributes):
     def row_writer_changed(self) -> None:
         """Clear all objects made from the row writer. Call it if the row writer depends on more than the specs."""
         state = self.base_state
-        state.row_steps = state.no_row_writer_reason = Unset
-        state.row_run_steps = None
+        state.row_steps, state.row_run_steps = Unset, None
         state.changes += 1
+        for name in _OF_WRITER:
+            (state.cache or {}).pop(name, None)
 
-    def note_use(self) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = vars(self)
+        # An attribute that only the environments inside have is set there, where it is read.
+        is_new = name not in own and name[0] != "_" and not hasattr(type(self), name)
+        if is_new and own["base_state"].constructed and name not in own["_modules"] and self.set_elsewhere(name, value):
+            return
+        super().__setattr__(name, value)
+        if name in self.stepping_methods:
+            self.row_writer_changed()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name in self.stepping_methods:
+            self.row_writer_changed()
+
+    def note_use(self, root: TensorDictBase | None = None) -> None:
         """Note a use of the environment, so that a collector does not join the episodes before and after it.
 
         ``reset`` and ``step`` do so. A class whose own ``step_and_maybe_reset`` calls neither must call this method.
+
+        Args:
+            root: the root that is returned, of which a later reset of some rows keeps the other rows.
         """
         self.base_state.uses.note()
+        if root is not None:
+            self._noted(root)
 
     # -- methods that other modules define ----------------------------------------------------------------------------
 

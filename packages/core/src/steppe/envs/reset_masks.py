@@ -45,13 +45,18 @@ def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
     raise SpecError(f"'_step' must have the shape of the data, {tuple(shape)}, found {tuple(mask.shape)}.")
 
 
-def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
-    """Return the ``next`` of a step in which only the rows are stepped whose ``mask``, ``[*B]`` bool, is True."""
+def partial_step(
+    env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tensor, known: TensorDictBase
+) -> TensorDictBase:
+    """Return the ``next`` of a step in which only the rows are stepped whose ``mask``, ``[*B]`` bool, is True.
+
+    The others get their values in ``known``.
+    """
     if not bool(mask.any()):
-        return skipped_rows(env, tensordict)
+        return skipped_rows(env, known)
     if bool(mask.all()):
         return env._whole_step(tensordict)
-    previous = skipped_rows(env, tensordict)
+    previous = skipped_rows(env, known)
     if not env.batch_locked and not env.batch_size:
         env._expectation.check_action(tensordict, acting=mask)
         stepped = env._whole_step(tensordict[mask])

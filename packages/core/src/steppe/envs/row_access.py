@@ -79,7 +79,10 @@ def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: object) -> Tens
         data.set("next", written)
     full = full_width(env, data, index)
     full.set("_step", _mask(env, index))
-    return put_next(tensordict, env.step(full).get("next")[index])
+    with env.keeping_rows():
+        following = env.step(full).get("next")[index]
+    env.note_use()  # the other rows of this step have made-up values
+    return put_next(tensordict, following)
 
 
 def reset_at(
@@ -101,17 +104,15 @@ def reset_at(
         return env.reset(tensordict, env_info=env_info)
     data = tensordict if tensordict is not None else TensorDict({}, batch_size=[index.numel()], device=env.device)
     full = full_width(env, data.exclude("next"), index)
-    for spec in (env.full_observation_spec, env.full_done_spec):
-        for key, value in spec.zero().items(include_nested=True, leaves_only=True):
-            if full.get(key, None) is None:
-                full.set(key, value)
     full.set("_reset", _mask(env, index).unsqueeze(-1))
     if env_info is not None:
         wide = env.env_info_spec.zero()
         values = env_info_values(env, env_info, rows=index.numel())
         wide[index] = TensorDict(values, batch_size=[index.numel()])
         env_info = wide
-    result = env.reset(full, env_info=env_info)[index]
+    with env.keeping_rows():
+        result = env.reset(full, env_info=env_info)[index]
+    env.note_use()
     return result if tensordict is None else tensordict.update(result)
 
 

@@ -105,6 +105,7 @@ class SpecViews:
 
     base_state: BaseState
     batch_size: torch.Size
+    makes_its_envs: bool
 
     full_observation_spec = _spec("observation", full=True)
     full_reward_spec = _spec("reward", full=True)

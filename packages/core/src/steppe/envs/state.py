@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
 
 import torch
-from tensordict import NestedKey
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.envs.data_types import Key
+from steppe.envs.done import Masks
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
@@ -38,17 +39,21 @@ class Uses:
         takeovers: how often ``user`` has changed.
         changes: the sum of ``takeovers`` and of how often a loop of steps began or ended within another loop.
         runs: the loops that step the environment at the moment. A loop notes its use only when it begins and ends.
+        last: the data that was returned last, a root or ``next``, and the state of the environment that returned it;
+            None after a use that returns no data of all rows.
     """
 
-    __slots__ = ("changes", "runs", "takeovers", "user")
+    __slots__ = ("changes", "last", "runs", "takeovers", "user")
 
     def __init__(self) -> None:
         self.user: object = None
         self.changes = self.takeovers = 0
+        self.last: tuple[int, TensorDictBase] | None = None
         self.runs: set[object] = set()
 
     def note(self) -> None:
         """Note that the calling thread resets or steps the environment."""
+        self.last = None
         thread = _thread()
         if self.user != thread:
             self.user = thread
@@ -63,12 +68,12 @@ class Uses:
 
     def claim(self, user: object) -> int:
         """Count any use from now on as a change, and return the count."""
-        self.user = user
+        self.user, self.last = user, None
         return self.changes
 
 
 # Attributes that a copy works out for itself, or must not share with the original.
-_NOT_COPIED = ("cache", "row_steps", "no_row_writer_reason", "changes", "row_run_steps", "collector", "uses")
+_NOT_COPIED = ("cache", "row_steps", "changes", "row_run_steps", "began", "collector", "uses")
 
 
 @dataclass(slots=True)
@@ -90,9 +95,11 @@ class BaseState:
         action_masks: the key of the mask of each action whose mask is an entry of the root.
         auto_reset, auto_reset_replace: the arguments of that name, for the end of the construction.
         row_steps: steps on TensorDicts that go through rows; None if there is no row writer for them.
-        no_row_writer_reason: why an array environment has no row writer; None if it has one.
         changes: how often the specs or the row writer have changed.
         row_run_steps: steps of rollouts and collectors through a row writer that runs torch code, once there were any.
+        began: the masks of the last reset by level, empty if all rows were reset; None if there was none since it was
+            set to None.
+        caller_keeps_rows: whether the caller of a reset or step of some rows, a transform, has the data of the others.
         collector: the collector that steps the environment.
         uses: counts changes of the user of the environment.
     """
@@ -116,9 +123,10 @@ class BaseState:
     auto_reset: bool = False
     auto_reset_replace: bool = True
     row_steps: RowSteps | type[Unset] | None = Unset
-    no_row_writer_reason: str | type[Unset] | None = Unset
     changes: int = 0
     row_run_steps: RowSteps | None = None
+    began: Masks | None = None
+    caller_keeps_rows: bool = False
     collector: ReferenceType[Any] | None = None
     uses: Uses = field(default_factory=Uses)
 

@@ -67,6 +67,13 @@ __all__ = [
 ]
 
 
+#: What ``dir`` lists beside the classes of packages; the other names are for authors of transforms.
+_FOR_USERS = (
+    *("AutoResetEnv", "Compose", "InitTracker", "ObservationTransform", "RewardSum", "StepCounter", "TensorDictPrimer"),
+    *("Transform", "TransformedEnv", "auto_unwrap_transformed_env", "set_auto_unwrap_transformed_env"),
+)
+
+
 def __getattr__(name: str) -> Any:
     from steppe.registry import find_class
 
@@ -76,4 +83,4 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     from steppe.registry import list_classes
 
-    return sorted({*globals(), *list_classes("transform")})
+    return sorted({*_FOR_USERS, *list_classes("transform")})

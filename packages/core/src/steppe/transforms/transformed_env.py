@@ -306,6 +306,12 @@ class TransformedEnv(TransformedSteps):
             return super().find_elsewhere(name)
         return getattr(self._base, name)
 
+    def set_elsewhere(self, name: str, value: object) -> bool:
+        if name in _BYPASSING or not hasattr(self._base, name):
+            return False
+        setattr(self._base, name, value)
+        return True
+
     def __setattr__(self, name: str, value: Any) -> None:
         # nn.Module stores assigned modules without calling the setter of a property.
         if name == "transform":
@@ -316,8 +322,6 @@ class TransformedEnv(TransformedSteps):
             )
         else:
             super().__setattr__(name, value)
-            if name in ("_step", "_reset"):
-                self.row_writer_changed()
 
     def register_collector(self, collector: Any) -> None:
         """Remember, weakly, the collector that steps this environment: ``transform.parent.collector``."""

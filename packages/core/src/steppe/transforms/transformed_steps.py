@@ -38,21 +38,14 @@ class TransformedSteps(EnvBase):
 
     # -- rows of arrays -------------------------------------------------------------------------------------------
 
-    @property
-    def row_writer(self) -> RowWriter | None:
-        """Writer of transformed rows; None if the base or a transform needs TensorDicts."""
-        if self.no_row_writer_reason is not None:
-            return None
-        writer: RowWriter | None = self.cached("row_writer", lambda: TransformedSteps.join_rows([self]))
-        return writer
-
-    @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why ``row_writer`` is None; None if it is not."""
-        if self._is_overridden:
-            return "_step or _reset is overridden."
+    def no_rows_reason(self) -> str | None:
+        """Return why the base or a transform needs TensorDicts, or None if both can be stepped on rows."""
         self._keep_up()
         return self._compiled.no_row_writer_reason
+
+    def make_row_writer(self) -> RowWriter | None:
+        """Make the writer of transformed rows."""
+        return TransformedSteps.join_rows([self])
 
     @classmethod
     def join_rows(cls, envs: list[Any]) -> RowWriter | None:
@@ -67,17 +60,6 @@ class TransformedSteps(EnvBase):
             return None
         joined = type(bases[0]).join_rows(bases)
         return None if joined is None else TransformedWriter(joined, plans)
-
-    @property
-    def _is_overridden(self) -> bool:
-        """Whether a subclass or this instance overrides ``_step`` or ``_reset``."""
-        cls, state = type(self), vars(self)
-        return (
-            cls._step is not TransformedSteps._step
-            or cls._reset is not TransformedSteps._reset
-            or "_step" in state
-            or "_reset" in state
-        )
 
     def reset(self, tensordict: TensorDictBase | None = None, *, env_info: Any = None, **kwargs: Any) -> TensorDictBase:
         self._keep_up()
@@ -147,7 +129,9 @@ class TransformedSteps(EnvBase):
         base = self._base
         try:
             if "_step" in (entries(root) if type(root) is TensorDict else root.keys()):
-                root = pipeline.without_outputs(root)
+                with base.keeping_rows():
+                    skipped: TensorDictBase = base.step(pipeline.without_outputs(root)).get("next")
+                return skipped
             elif pipeline.plain_step and not base.base_state.is_closed:
                 # base.step would do the same, and copy the root first.
                 return base._whole_step(pipeline.root(root) if pipeline.hidden else root)
@@ -169,7 +153,8 @@ class TransformedSteps(EnvBase):
                 argument = pipeline.reset_argument(argument)
                 if argument.get("env_info", None) is not None:
                     kwargs["env_info"] = argument.pop("env_info")
-            fresh = self._base.reset(argument, **kwargs)
+            with self._base.keeping_rows():
+                fresh = self._base.reset(argument, **kwargs)
         return pipeline.outward_reset(views, fresh)
 
     @property
@@ -188,7 +173,8 @@ class TransformedSteps(EnvBase):
         If a transform decides what has ended, or the base resets nothing by itself, this takes two round trips.
         """
         pipeline = self._compiled
-        if pipeline.two_trips or not self.is_validated("step") or self.run_type_checks or "_step" in tensordict.keys():
+        checks = self.run_type_checks or not self.is_validated("step")
+        if pipeline.two_trips or (checks and not pipeline.base_makes_roots) or "_step" in tensordict.keys():
             return super()._step_and_maybe_reset(tensordict)
         self.check_open("step_and_maybe_reset")
         self.check_batch(tensordict, "step_and_maybe_reset")
@@ -198,21 +184,83 @@ class TransformedSteps(EnvBase):
             self.check_action(tensordict)  # the base receives a copy
             views = pipeline.views(tensordict)
             base_data = pipeline.root(views[-1])
+        self._base.base_state.began = None
         stepped, base_root = self._base.step_and_maybe_reset(base_data)
         base_next = stepped.get("next")
         done = pipeline.done_entries(base_next)
         following = pipeline.outward(views, base_next)
-        self._check_ends(done, pipeline.done_entries(following))
+        if checks:
+            self.complete_and_validate(following, tensordict)
+        if not (pipeline.base_makes_roots and pipeline.writes_done):
+            self._check_ends(done, pipeline.done_entries(following))
         if base_data is not tensordict:
             self.put_next(tensordict, following)
         elif following is not base_next:
             tensordict.set("next", following)
         root = self.step_mdp(tensordict)
+        if pipeline.base_makes_roots:
+            return tensordict, self._root_of_base(pipeline, root, following, base_next, base_root)
         if self.any_done(root):
             outputs = pipeline.base_outputs(base_root)
             fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
             root = merge_reset(root, fresh, self.done_groups, self.requested_masks(root))
         return tensordict, root
+
+    def _root_of_base(
+        self,
+        pipeline: Pipeline,
+        root: TensorDictBase,
+        following: TensorDictBase,
+        base_next: TensorDictBase,
+        base_root: TensorDictBase,
+    ) -> TensorDictBase:
+        """Return the next root if an overridden method of the base makes its roots: which rows begin is up to it.
+
+        Args:
+            pipeline: the transforms.
+            root: the next root, as ``step_mdp`` makes it.
+            following: ``next``.
+            base_next, base_root: the same of the base, before the transforms.
+        """
+        groups, began = self.done_groups, self._base.base_state.began
+        ended = {group.prefix: base_next.get(group.key("done")) for group in groups}
+        if began is None:  # it has not called its reset, or its environments are elsewhere
+            masks = {group.prefix: ended[group.prefix] & ~base_root.get(group.key("done")) for group in groups}
+        else:
+            masks = {prefix: began.get(prefix, torch.ones_like(done)) for prefix, done in ended.items()}
+        for group in groups:
+            root.set(group.reset_key, masks[group.prefix])
+        fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
+        root = merge_reset(root, fresh, groups, masks)
+        values: Any = base_root.items(include_nested=True, leaves_only=True)
+        for key, value in values:
+            before, after = base_next.get(key, None), fresh.get(key, None)
+            if before is not None and after is not None and not torch.equal(value, before):
+                rows = (value != before).reshape(*root.batch_size, -1).any(-1)
+                shaped = rows.reshape(rows.shape + (1,) * (after.ndim - rows.ndim))
+                root.set(key, torch.where(shaped, after, root.get(key)))
+        self.base_state.began = masks
+        if pipeline.writes_done:
+            newly = {group.prefix: following.get(group.key("done")) & ~ended[group.prefix] for group in groups}
+            if any(bool(mask.any()) for mask in newly.values()):
+                for group in groups:
+                    root.set(group.reset_key, newly[group.prefix])
+                root = self.reset(root, select_reset_only=True)
+                self.base_state.began = {prefix: mask | newly[prefix] for prefix, mask in masks.items()}
+        return root
+
+    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        if "step_mdp" not in (self._pipeline or self._compiled).base_overrides:
+            return super().step_mdp(next_tensordict)
+        # The base does not know the rewards of transforms.
+        states = {*self.state_keys, *self.observation_keys}
+        root: TensorDictBase = self._base.step_mdp(next_tensordict)
+        return root.exclude(*(key for key in self.reward_keys if key not in states))
+
+    @property
+    def overridden_methods(self) -> frozenset[str]:
+        """See :attr:`EnvBase.overridden_methods`; those of the base count too."""
+        return self.own_overrides | self._base.overridden_methods
 
     @staticmethod
     def _check_ends(before: dict[Key, torch.Tensor], after: dict[Key, torch.Tensor]) -> None:

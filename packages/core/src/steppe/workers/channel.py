@@ -145,6 +145,10 @@ class Connection:
         """Close this end."""
         self._sock.close()
 
+    def detach(self) -> None:
+        """Give the descriptor up without closing it."""
+        self._sock.detach()
+
 
 def forget_others(fds: Sequence[int]) -> None:
     """Close the connections that a forked process has inherited, except ``fds``.

@@ -95,6 +95,10 @@ class Worker:
         except BaseException as error:
             self.fail(error, "start")
 
+    def detach(self) -> None:
+        """Leave the descriptor of the connection open, and the socket without it, which then needs no closing."""
+        self._connection.detach()
+
     def say(self, value: object) -> None:
         """Send the caller a message: the answer to a call, or that this worker is ready."""
         self._connection.send_bytes(for_caller(("done", value)))
@@ -176,8 +180,11 @@ class Worker:
 
 
 def work(fds: list[int]) -> None:
-    """Serve the caller with these descriptors until it is done."""
+    """Serve the caller with these descriptors until it is done. They stay open: :func:`begin` closes the connection."""
+    worker = Worker(fds)
     try:
-        Worker(fds).run()
+        worker.run()
     except Gone:
         pass
+    finally:
+        worker.detach()

@@ -104,26 +104,16 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     # -- rows of arrays -------------------------------------------------------------------------------------------
 
-    @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why ``row_writer`` is None; None if there is a row writer."""
+    def no_rows_reason(self) -> str | None:
+        """Return why the environments are not stepped on rows, or None if they are."""
         if self.raw_rows:
             return "with raw_rows=True, some rows are not transitions."
-        reason: str | None = self.cached("no_row_writer_reason", lambda: no_layout_reason(self))
+        reason: str | None = no_layout_reason(self)
         return reason
 
-    @property
-    def row_writer(self) -> PoolWriter | None:
-        """The row writer of all environments.
-
-        It is None with ``raw_rows``, or if the data goes to a device.
-        """
-        if self.no_row_writer_reason is not None:
-            return None
-        writer: PoolWriter = self.cached(
-            "row_writer", lambda: PoolWriter(self._pool, self.batch_size[0], RowLayout.of(self))
-        )
-        return writer
+    def make_row_writer(self) -> PoolWriter:
+        """Make the row writer of all environments."""
+        return PoolWriter(self._pool, self.batch_size[0], RowLayout.of(self))
 
     # -- data -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +184,8 @@ class MultiThreadedEnvWrapper(EnvBase):
 
         With ``raw_rows``, EnvPool resets them in the next step.
         """
-        if self.run_type_checks or not self.is_validated("step") or type(tensordict) is not TensorDict:
+        checked = self.run_type_checks or not self.is_validated("step")
+        if checked or type(tensordict) is not TensorDict or self.overridden_methods:
             return self._checked_step(tensordict)
         self.check_open("step")
         self.note_use()
@@ -204,6 +195,7 @@ class MultiThreadedEnvWrapper(EnvBase):
             root = self._next_root(tensordict, arrays)
             if any_ended:
                 self._clear_flags(root, len(ended))
+            self.note_use(root)
             return tensordict, root
         # The threads of the pool reset these rows while Python builds the data of the step.
         self._pool.send_reset(ended.nonzero()[0])
@@ -213,6 +205,7 @@ class MultiThreadedEnvWrapper(EnvBase):
             self._pool.receive_reset()
             raise
         self._write_reset(root, arrays, *self._pool.receive_reset())
+        self.note_use(root)
         return tensordict, root
 
     def _next_root(self, tensordict: TensorDict, arrays: Arrays) -> TensorDictBase:

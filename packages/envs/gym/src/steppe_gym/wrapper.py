@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
 from steppe.arguments import ignored_argument, unknown_argument
-from steppe.envs import ActionCodec
+from steppe.envs import ActionCodec, set_in_wrappers
 from steppe.errors import LibraryMissing, NotSupported, SpecError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Composite, Spec, Unbounded
@@ -506,9 +506,21 @@ class GymWrapper(GymLikeEnv):
         if env is None or name.startswith("__"):
             return super().find_elsewhere(name)
         value = find_attribute(env, name, _MISSING)
+        if value is _MISSING and self._vector is not None and not name.startswith("_"):
+            return list(env.get_attr(name))
         if value is _MISSING:
             raise AttributeError(f"Neither {type(self).__name__} nor the environment in it has {name!r}.")
         return value
+
+    def set_elsewhere(self, name: str, value: Any) -> bool:
+        if self._vector is None or find_attribute(self._env, name, _MISSING) is not _MISSING:
+            return set_in_wrappers(self._env, name, value)
+        try:
+            self._env.get_attr(name)
+        except AttributeError:
+            return False
+        self._env.set_attr(name, value)
+        return True
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

@@ -79,7 +79,8 @@ class PettingZooWrapper(LibraryWrapper):
 
     Raises:
         SpecError: ``group_map`` does not fit the agents.
-        NotSupported: ``use_mask=False`` for a turn-based environment, or a space that has no tensor layout.
+        NotSupported: ``use_mask=False`` for a turn-based environment; ``done_on_any=False`` without ``use_mask=True``
+            for several agents that act at once; or a space that has no tensor layout.
     """
 
     git_url = "https://github.com/Farama-Foundation/PettingZoo"
@@ -112,6 +113,11 @@ class PettingZooWrapper(LibraryWrapper):
             raise NotSupported(
                 "A turn-based environment needs the entry 'mask', which says whose turn it is: leave use_mask=False "
                 "out."
+            )
+        if parallel and done_on_any is False and not use_mask and len(env.possible_agents) > 1:
+            raise NotSupported(
+                "With done_on_any=False, agents may end before the episode does, and only the entry 'mask' says which "
+                "of them still act: add use_mask=True, or leave done_on_any=False out."
             )
         if kwargs.get("batch_size"):
             raise NotSupported(
@@ -254,9 +260,8 @@ class PettingZooWrapper(LibraryWrapper):
         if not self.use_mask and len(alive) < len(self.possible_agents):
             ended_agents = [name for name in self.possible_agents if name not in alive]
             raise StateError(
-                f"The agents {ended_agents} have ended before the episode. Make the environment with use_mask=True, so "
-                "that the data says which agents act, or with done_on_any=True, so that the episode ends with the "
-                "first agent."
+                f"The agents {ended_agents} have ended, and with them the episode: reset the environment. If the other "
+                "agents should go on, make it with use_mask=True, done_on_any=False."
             )
         data: dict[str, Any] = {}
         acting = set(outcome.acting)

@@ -85,22 +85,14 @@ class ProcgenWrapper(EnvBase):
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
-    @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why ``row_writer`` is None; None if there is a row writer."""
-        reason: str | None = self.cached("no_row_writer_reason", lambda: no_layout_reason(self))
+    def no_rows_reason(self) -> str | None:
+        """Return why the games are not stepped on rows, or None if they are."""
+        reason: str | None = no_layout_reason(self)
         return reason
 
-    @property
-    def row_writer(self) -> GamesWriter | None:
-        """The row writer of all games; None if the data goes to a device."""
-        if self.no_row_writer_reason is not None:
-            return None
-        one_hot = not self.categorical_action_encoding
-        writer: GamesWriter = self.cached(
-            "row_writer", lambda: GamesWriter(self._games, RowLayout.of(self), one_hot=one_hot)
-        )
-        return writer
+    def make_row_writer(self) -> GamesWriter:
+        """Make the row writer of all games."""
+        return GamesWriter(self._games, RowLayout.of(self), one_hot=not self.categorical_action_encoding)
 
     # -- TensorDicts ----------------------------------------------------------------------------------------------
 

@@ -141,24 +141,16 @@ class VmasWrapper(LibraryWrapper):
 
     # -- rows of arrays -------------------------------------------------------------------------------------------
 
-    @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why ``row_writer`` is None; None if there is a row writer."""
+    def no_rows_reason(self) -> str | None:
+        """Return why the environments are not stepped on rows, or None if they are."""
         if self._env.grad_enabled:
             return "gradients flow through its steps (grad_enabled=True)."
-        reason: str | None = self.cached("no_row_writer_reason", lambda: no_layout_reason(self))
+        reason: str | None = no_layout_reason(self)
         return reason
 
-    @property
-    def row_writer(self) -> VmasWriter | None:
-        """The row writer of all environments.
-
-        It is None with gradients, with heterogeneous groups, or on a GPU.
-        """
-        if self.no_row_writer_reason is not None:
-            return None
-        writer: VmasWriter = self.cached("row_writer", lambda: VmasWriter(self, RowLayout.of(self)))
-        return writer
+    def make_row_writer(self) -> VmasWriter:
+        """Make the row writer of all environments."""
+        return VmasWriter(self, RowLayout.of(self))
 
     # -- values of VMAS -------------------------------------------------------------------------------------------
 

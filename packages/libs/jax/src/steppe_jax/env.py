@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import LibraryWrapper, RowLayout, no_layout_reason
-from steppe.errors import SpecError
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td
 
@@ -157,26 +157,26 @@ class JaxEnv(LibraryWrapper):
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
-    @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why ``row_writer`` is None; None if there is a row writer."""
+    def no_rows_reason(self) -> str | None:
+        """Return why the environments are not stepped on rows, or None if they are."""
         if self.state_in_data:
             return "its state is in the data (state_in_data=True)."
         if len(self.batch_size) > 1:
             return f"its batch has {len(self.batch_size)} dimensions."
-        reason: str | None = self.cached("no_row_writer_reason", lambda: no_layout_reason(self))
+        reason: str | None = no_layout_reason(self)
         return reason
 
-    @property
-    def row_writer(self) -> JaxWriter | None:
-        """The row writer of all environments.
+    def make_row_writer(self) -> JaxWriter:
+        """Make the row writer of all environments."""
+        return JaxWriter(self, RowLayout.of(self))
 
-        It is None if the state is in the data, or the data is on a GPU.
-        """
-        if self.no_row_writer_reason is not None:
-            return None
-        writer: JaxWriter = self.cached("row_writer", lambda: JaxWriter(self, RowLayout.of(self)))
-        return writer
+    def set_elsewhere(self, name: str, value: Any) -> bool:
+        if hasattr(self._env, name):
+            raise NotSupported(
+                f"{name!r} is an attribute of the JAX environment, whose functions are compiled with the value that it "
+                "had: make a new environment with another value."
+            )
+        return False
 
     # -- steps of the library -------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from steppe.envs.array.row_writer import EnvInfo, EnvWriter, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.data_types import Array
 from steppe.envs.env_info import info_for_library
+from steppe.envs.overridden_methods import STEP_METHODS, first_overridden, overridden
 from steppe.envs.seeding import system_seed
-from steppe.envs.state import Unset
 from steppe.errors import NotSupported
 
 __all__ = ["ArrayEnv"]
@@ -30,8 +30,6 @@ _TENSORDICT_METHODS = (
     "_output_transform",
     "_reset_output_transform",
 )
-#: Assigning one of these to an instance changes its row writer.
-_METHODS = (*_TENSORDICT_METHODS, "step_into", "bind_step", "reset_into", "take_seed")
 
 
 class ArrayEnv(EnvBase):
@@ -59,6 +57,9 @@ class ArrayEnv(EnvBase):
     #: Whether ``step_into`` and ``reset_into`` also write loose entries (text, sizes that vary), by
     #: ``out[key][...] = value``. A batch then steps this environment on rows.
     writes_loose_entries: bool = False
+    stepping_methods = EnvBase.stepping_methods.union(
+        _TENSORDICT_METHODS, ("step_into", "bind_step", "reset_into", "take_seed")
+    )
     _pending_seed: int | None = None
 
     # -- methods that a subclass defines --------------------------------------------------------------------------
@@ -112,34 +113,27 @@ class ArrayEnv(EnvBase):
     # -- code path ------------------------------------------------------------------------------------------------
 
     @property
-    def no_row_writer_reason(self) -> str | None:
-        """Why steps go through TensorDicts: an overridden method, or data without a fixed layout; otherwise None."""
-        reason: Any = self.base_state.no_row_writer_reason
-        if reason is Unset:
-            reason = self.base_state.no_row_writer_reason = self._find_no_row_writer_reason()
-        return reason  # type: ignore[no-any-return]
-
-    @property
     def shard_writer(self) -> EnvWriter | None:
         """The writer of its row in a shard of a batch: the ``row_writer``, or one that writes loose entries too."""
         if self.no_row_writer_reason is None or not self.writes_loose_entries:
-            return self.row_writer
+            own: EnvWriter | None = self.row_writer
+            return own
         writer: EnvWriter | None = self.cached("shard_writer", self._make_shard_writer)
         return writer
 
     def _make_shard_writer(self) -> EnvWriter | None:
-        return self._make_writer() if self._find_no_row_writer_reason(loose=True) is None else None
+        return self.make_row_writer() if self._find_no_row_writer_reason(loose=True) is None else None
 
     def _find_no_row_writer_reason(self, *, loose: bool = False) -> str | None:
-        mro = type(self).__mro__
-        definer = next(cls for cls in mro if "step_into" in vars(cls))
+        definer = next(cls for cls in type(self).__mro__ if "step_into" in vars(cls))
         if definer is ArrayEnv:
             return f"{type(self).__name__} defines no step_into."
-        below = mro[: mro.index(definer)]
-        for name in _TENSORDICT_METHODS:
-            if name in vars(self) or any(name in vars(cls) for cls in below):
-                return f"{name} is overridden."
-        return self.no_rows_reason() or no_layout_reason(self, loose=loose)
+        return (
+            first_overridden(self, _TENSORDICT_METHODS, definer)
+            or first_overridden(self, STEP_METHODS, ArrayEnv)
+            or self.no_rows_reason()
+            or no_layout_reason(self, loose=loose)
+        )
 
     def no_rows_reason(self) -> str | None:
         """Return why this environment cannot use rows, apart from its specs; None if it can. Wrappers add reasons."""
@@ -147,21 +141,19 @@ class ArrayEnv(EnvBase):
             return "the environment takes a state."
         return "it is a batch itself." if self.batch_size else None
 
-    @property
-    def row_writer(self) -> EnvWriter | None:
-        """The row writer of this environment; None if it is stepped on TensorDicts (see ``no_row_writer_reason``)."""
-        if self.no_row_writer_reason is not None:
-            return None
-        writer: EnvWriter = self.cached("row_writer", self._make_writer)
-        return writer
-
-    def _make_writer(self) -> EnvWriter:
+    def make_row_writer(self) -> EnvWriter:
+        """Make the row writer of this environment, which calls ``step_into`` and ``reset_into``."""
         self._check_disjoint()
         return EnvWriter([self], RowLayout.of(self))
 
+    @property
+    def own_overrides(self) -> frozenset[str]:
+        """The :attr:`overridden_methods` of this environment alone."""
+        return self.cached("overridden", lambda: overridden(self, owner=ArrayEnv))
+
     def _forced_steps(self) -> RowSteps:
         """Return steps through rows, also if a subclass overrides ``_step`` and calls ``super()._step``."""
-        steps = self.cached("forced_steps", lambda: RowSteps(self._make_writer()))
+        steps = self.cached("forced_steps", lambda: RowSteps(self.make_row_writer()))
         assert isinstance(steps, RowSteps)
         return steps
 
@@ -172,24 +164,6 @@ class ArrayEnv(EnvBase):
         if None in writers or any(env.full_action_spec != envs[0].full_action_spec for env in envs[1:]):
             return None
         return EnvWriter(envs, writers[0].layout)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in _METHODS:
-            self.row_writer_changed()
-
-    def __delattr__(self, name: str) -> None:
-        super().__delattr__(name)
-        if name in _METHODS:
-            self.row_writer_changed()
-
-    def row_writer_changed(self) -> None:
-        super().row_writer_changed()
-        cache = self.base_state.cache
-        if cache is not None:
-            cache.pop("row_writer", None)
-            cache.pop("shard_writer", None)
-            cache.pop("forced_steps", None)
 
     # -- seeds ----------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,12 @@ def check_env_specs(
     """
     if return_contiguous is not None:
         ignored_argument("check_env_specs", "return_contiguous", "steps are compared one by one, and never stacked")
+    for key, leaf in ((key, leaf) for kind in SPEC_KINDS for key, leaf in env._full_spec(kind).items(True, True)):
+        if leaf is not None and leaf.device is not None and leaf.device.type == "meta":
+            raise SpecError(
+                f"{type(env).__name__}: {key!r} is on the device 'meta', whose tensors have no values to compare with "
+                "the specs. Move the environment first: env.to('cpu')."
+            )
     modes = [True, False] if break_when_any_done == "both" else [bool(break_when_any_done)]
     findings: dict[Finding, str] = {}
     env.settle_reward_spec(tensordict)

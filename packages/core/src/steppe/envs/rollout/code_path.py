@@ -91,11 +91,12 @@ def _steps(plan: RolloutPlan, frames: TensorDictFrames) -> Step:
     """Return a function that takes one step of a rollout on TensorDicts."""
     env, act, all_done = plan.env, actor(plan), bool(plan.break_when_all_done)
     until_done = plan.break_when_any_done or all_done
+    resets_last = "step_and_maybe_reset" in env.overridden_methods
 
     def step(root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase | None]:
         root, following = act(root), None
         last = frames.taken == plan.max_steps - 1
-        if until_done or last:
+        if until_done or (last and not resets_last):
             if all_done and frames.taken:
                 _skip_ended(env, root)
             frame = env.step(root)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ArrayEnv, EnvBase, written_by_policy
+from steppe.envs import ROOT_METHODS, EnvBase, written_by_policy
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, every_leaf_key
 from steppe.storage import build_alike, entries, shallow_copy
@@ -59,6 +59,8 @@ class Pipeline:
         passed_through_keys: keys that the environment with all transforms passes through; see
             :attr:`EnvBase.passed_through_keys`.
         two_trips: whether a step and its resets take two round trips, because a transform decides which episodes end.
+        writes_done: whether a transform may end an episode.
+        base_overrides: the public methods that step the base and are overridden there.
         plain_step: whether the base does not override ``EnvBase.step``, so that ``_whole_step`` may replace it.
         by_rows: whether steps and resets of some rows may pass the data of these rows only through the transforms.
         keys_read: see :attr:`EnvBase.keys_read`.
@@ -103,27 +105,37 @@ class Pipeline:
                         "env.insert_transform(0, transform)."
                     )
                 self.instead_of_reset = hooks.instead_of_reset
-        self.plain_step = type(base).step in (EnvBase.step, ArrayEnv.step) and "step" not in vars(base)
+        self.base_overrides = base.overridden_methods
+        self.plain_step = type(base).step is EnvBase.step and "step" not in vars(base)
         self.writes_step = transform.writes_step
         same_batch = self.specs.batch_size == self.base_specs.batch_size
         self.by_rows = same_batch and not transform.needs_all_rows
         base_cannot_reset = (
-            self.writes_step
-            or not same_batch
-            or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
-            # The base takes two round trips itself, and a plain step is cheaper.
-            or (
-                type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
-                and type(base)._step_and_maybe_reset is EnvBase._step_and_maybe_reset
-            )
+            self.writes_step or not same_batch or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
         )
+        # The base takes two round trips itself, and a plain step is cheaper.
+        base_resets_apart = (
+            type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
+            and type(base)._step_and_maybe_reset is EnvBase._step_and_maybe_reset
+        )
+        #: Whether only the ``step_and_maybe_reset`` of the base makes its next root.
+        self.base_makes_roots = bool(self.base_overrides & (ROOT_METHODS - {"step_mdp"}))
+        if self.base_makes_roots and base_cannot_reset:
+            method = min(self.base_overrides & (ROOT_METHODS - {"step_mdp"}))
+            raise NotSupported(
+                f"{type(base).__name__} overrides {method}, which is not called behind a transform that leaves out "
+                "steps, or changes the batch size or the done entries. Override step or reset instead."
+            )
         passed = [key for hooks in all_hooks for key in hooks.passed_through]
         states = _leaf_keys(self.specs.state)
         self._passed_by_base = base.passed_through_keys
         self.passed_through_keys = tuple(
             key for key in dict.fromkeys((*self._passed_by_base, *passed)) if key in states
         )
-        self.two_trips = base_cannot_reset or transform.writes_done
+        self.writes_done = transform.writes_done
+        self.two_trips = not self.base_makes_roots and (
+            base_cannot_reset or base_resets_apart or self.writes_done or "step_mdp" in self.base_overrides
+        )
         known = _outputs(self.base_specs)
         foreign = (known - _leaf_keys(self.base_specs.state)) | (
             _outputs(self.specs) - known - _leaf_keys(self.specs.state)

@@ -67,6 +67,7 @@ class _Server:
             requests[request](*arguments, fds)
         for server in self._module_servers.values():
             server.kill()
+        self._connection.close()
 
     def _reap(self) -> None:
         try:

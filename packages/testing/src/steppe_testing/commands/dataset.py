@@ -11,7 +11,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
-from .output import UsageError
+from steppe.cli import UsageError
 
 
 class Dataset:

@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ActionError, ClosedError, PolicyError, SteppeError, TransformNotFound, WorkerError
-from .output import UsageError, natural, one_line, positive
-from .policy import Act, import_policy
+from steppe.cli import Act, UsageError, import_policy, natural, one_line, positive
+from steppe.errors import ActionError, ClosedError, PolicyError, SteppeError, TransformNotFound, WorkerError
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -50,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..registry import env_factory
+    from steppe.registry import env_factory
 
     factory = env_factory(args.id)
     _check_folder(args.out, overwrite=args.overwrite)
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) -> int:
-    from ..imports import import_tensordict
+    from steppe.imports import import_tensordict
 
     import_tensordict()
     import torch

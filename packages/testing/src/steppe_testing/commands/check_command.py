@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .output import UsageError, one_line, positive
+from steppe.cli import UsageError, one_line, positive
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..imports import import_tensordict
-    from ..registry import env_factory
+    from steppe.imports import import_tensordict
+    from steppe.registry import env_factory
 
     factory = env_factory(args.id)  # before torch is imported, so that a wrong id is reported quickly
     import_tensordict()

@@ -6,8 +6,8 @@ torch = pytest.importorskip("torch")
 
 from tensordict import MemoryMappedTensor, NonTensorData, TensorDict, lazy_stack  # noqa: E402
 
-from steppe.cli.dataset import Dataset  # noqa: E402
-from steppe.cli.output import UsageError  # noqa: E402
+from steppe.cli import UsageError  # noqa: E402
+from steppe_testing.commands.dataset import Dataset  # noqa: E402
 
 
 def batch(start, length, n=2):

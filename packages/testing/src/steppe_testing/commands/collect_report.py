@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
 
-from ..registry import EnvId, current
-from .output import print_pairs
+from steppe.cli import print_pairs
+from steppe.registry import EnvId, current
 
 if TYPE_CHECKING:
     import torch

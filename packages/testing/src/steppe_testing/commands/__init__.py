@@ -1,0 +1,1 @@
+"""``steppe check`` and ``steppe collect``: try an environment, and collect data of it."""
