@@ -66,6 +66,7 @@ TEST_LIBRARIES = [
     "matplotlib",
     "hypothesis",
     "psutil",
+    "submitit",
 ]
 
 

@@ -31,6 +31,7 @@ _APART = {
     "brax": "brax",
     "jumanji": "jumanji",
     "meltingpot": "meltingpot",
+    "ray": "ray",
     "procgen": "procgen",
     "gymnax": "gymnax",
     "pgx": "pgx",

@@ -1,0 +1,122 @@
+"""Channel: messages between two ranks of a process group, with the memory of their tensors sent as it is."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from steppe.errors import BackendError
+from steppe_remote import Packed, dumps, loads
+
+__all__ = ["Channel", "PointToPoint", "new_group"]
+
+#: An idle collector may wait this long: its end is noticed by the connection, not by a time limit.
+_FOREVER = timedelta(days=365)
+
+#: Buffers that are smaller together are sent in one piece, which takes a copy and saves round trips.
+_JOINED = 1 << 20
+
+
+class PointToPoint(Protocol):
+    """A process group of torch."""
+
+    def send(self, tensors: list[torch.Tensor], rank: int, tag: int) -> Any:
+        """Begin to send a tensor."""
+
+    def recv(self, tensors: list[torch.Tensor], rank: int, tag: int) -> Any:
+        """Begin to receive a tensor."""
+
+
+def new_group(backend: str, store: Any, rank: int, size: int) -> PointToPoint:
+    """Return a process group of its own, so that the default group stays free for the program.
+
+    Raises:
+        BackendError: torch was built without the backend.
+    """
+    available = {"gloo": dist.is_gloo_available, "nccl": dist.is_nccl_available, "mpi": dist.is_mpi_available}
+    if backend not in available:
+        raise BackendError(f"backend is 'gloo', 'nccl' or 'mpi', found {backend!r}.")
+    if not available[backend]():
+        raise BackendError(f"This torch was built without {backend}: take backend='gloo', or another build of torch.")
+    group: Any
+    if backend == "mpi":
+        dist.init_process_group("mpi")
+        group = dist.group.WORLD
+    elif backend == "nccl":
+        group = dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
+    else:
+        group = dist.ProcessGroupGloo(store, rank, size, _FOREVER)
+    connected: PointToPoint = group
+    return connected
+
+
+class Channel:
+    """Send messages to one rank, and receive its messages. Sending and receiving may be in different threads.
+
+    Args:
+        group: the process group.
+        peer: the other rank.
+        tags: of messages to the other rank, and from it.
+        device: where messages are sent from: that of CPUs, but for nccl.
+    """
+
+    def __init__(self, group: PointToPoint, peer: int, tags: tuple[int, int], device: str = "cpu") -> None:
+        self._group, self._peer, self._device = group, peer, device
+        self._to, self._from = tags
+
+    def send(self, message: Any) -> None:
+        """Send a message.
+
+        Raises:
+            RuntimeError: the connection is closed.
+        """
+        packed = dumps(message)
+        sizes = [buffer.nbytes for buffer in packed.buffers]
+        head = np.frombuffer(pickle.dumps((packed.pickle, sizes)), np.uint8)
+        self._put(torch.tensor([head.nbytes], device="cpu"))
+        self._put(torch.from_numpy(head.copy()))
+        if sum(sizes) <= _JOINED:
+            if any(sizes):
+                self._put(torch.from_numpy(np.concatenate(packed.buffers)))
+            return
+        for buffer in packed.buffers:
+            if buffer.nbytes:
+                self._put(torch.from_numpy(buffer))
+
+    def receive(self) -> Any:
+        """Wait for a message.
+
+        Raises:
+            RuntimeError: the connection is closed.
+        """
+        size = torch.empty(1, dtype=torch.int64, device="cpu")
+        self._get(size)
+        payload, sizes = pickle.loads(self._bytes(int(size)).numpy().tobytes())
+        if sum(sizes) <= _JOINED:
+            joined = self._bytes(sum(sizes)).numpy()
+            buffers = np.split(joined, np.cumsum(sizes)[:-1]) if sizes else []
+        else:
+            buffers = [self._bytes(count).numpy() for count in sizes]
+        return loads(Packed(payload, buffers))
+
+    def _bytes(self, size: int) -> torch.Tensor:
+        tensor = torch.empty(size, dtype=torch.uint8, device="cpu")
+        if size:
+            self._get(tensor)
+        return tensor
+
+    def _put(self, tensor: torch.Tensor) -> None:
+        self._group.send([tensor.to(self._device)], self._peer, self._to).wait()
+
+    def _get(self, tensor: torch.Tensor) -> None:
+        if self._device == "cpu":
+            self._group.recv([tensor], self._peer, self._from).wait()
+            return
+        received = torch.empty_like(tensor, device=self._device)
+        self._group.recv([received], self._peer, self._from).wait()
+        tensor.copy_(received)

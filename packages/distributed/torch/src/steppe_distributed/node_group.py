@@ -1,0 +1,188 @@
+"""Groups of workers on nodes: over a process group of torch.distributed, or over torch's RPC."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
+
+import torch
+import torch.distributed.rpc as rpc
+
+from steppe.errors import StateError
+from steppe_distributed.channel import Channel, new_group
+from steppe_distributed.launchers import Launcher
+from steppe_distributed.node import ANSWERS, CALLS, call_in_node, rpc_name, rpc_options, with_arrays, with_tensors
+from steppe_distributed.rendezvous import Meeting, NodeError, free_port, host_name, open_store
+from steppe_remote import RemoteGroup, WorkerGone
+
+__all__ = ["NodeGroup", "ProcessGroupNodes", "RpcNodes"]
+
+#: Seconds between two looks whether nodes have come to the meeting, or ended on their way.
+_LOOK = 0.05
+
+
+class NodeGroup(RemoteGroup):
+    """Workers on nodes that a launcher starts.
+
+    Args:
+        name: of the collector, for errors.
+        n: the number of nodes.
+        launcher: starts the nodes.
+        transport: how messages are sent, see :class:`Meeting`.
+        port: where nodes meet; None for a free port.
+        start_timeout: seconds that nodes may take to come; None: no limit.
+    """
+
+    def __init__(
+        self, name: str, n: int, launcher: Launcher, transport: str, port: int | None, start_timeout: float | None
+    ) -> None:
+        super().__init__(n)
+        self._name, self._launcher, self._start_timeout = name, launcher, start_timeout
+        host = host_name(local=launcher.is_local)
+        self.store = launcher.store(name) or open_store(name, host, port)
+        self.meeting = Meeting(self.store.host, self.store.port, n + 1, transport)
+
+    def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
+        self._launcher.launch(self.meeting)
+        self._wait_for_nodes()
+        self.connect_transport()
+        super().begin(payloads, num_threads=num_threads)
+
+    def _wait_for_nodes(self) -> None:
+        end = None if self._start_timeout is None else time.monotonic() + self._start_timeout
+        while missing := [rank for rank in range(1, self.n + 1) if not self.store.check([f"ready{rank}"])]:
+            problem = self._launcher.problem()
+            if problem is None and end is not None and time.monotonic() > end:
+                problem = f"they did not come within start_timeout={self._start_timeout:g} s"
+            if problem is not None:
+                raise NodeError(
+                    f"{self._name}: nodes {missing} of {self.n}, which meet at {self.meeting.host}:"
+                    f"{self.meeting.port}, have not started: {problem}"
+                )
+            time.sleep(_LOOK)
+
+    @abstractmethod
+    def connect_transport(self) -> None:
+        """Connect to all nodes, which have come to the meeting."""
+
+    def launch(self, worker: int) -> None:
+        """Do nothing: the launcher has started all nodes."""
+
+    def wait(self, handles: Collection[Any], timeout: float | None) -> Iterable[Any]:
+        return wait(handles, timeout, FIRST_COMPLETED).done if handles else []
+
+    def result(self, worker: int, handle: Future[Any]) -> Any:
+        try:
+            return handle.result()
+        except RuntimeError as error:
+            pid = self.store.get(f"ready{worker + 1}").decode()
+            raise WorkerGone(f"node {worker + 1} (process {pid}) has closed its connection: {error}") from error
+
+    def publish(self, values: dict[str, torch.Tensor]) -> Any:
+        return values
+
+    def end(self, worker: int, timeout: float) -> None:
+        self._launcher.end(worker + 1, timeout)
+
+
+class ProcessGroupNodes(NodeGroup):
+    """Nodes that are called by messages of a process group; see :class:`NodeGroup`."""
+
+    def connect_transport(self) -> None:
+        backend = self.meeting.transport
+        group = new_group(backend, self.store, 0, self.n + 1)
+        device = "cuda" if backend == "nccl" else "cpu"
+        self._channels = [Channel(group, rank, (CALLS, ANSWERS), device) for rank in range(1, self.n + 1)]
+        self._calls: list[dict[int, Future[Any]]] = [{} for _ in range(self.n)]
+        self._closed: dict[int, RuntimeError] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+        for worker in range(self.n):
+            name = f"steppe-node{worker + 1}"
+            threading.Thread(target=self._hear, args=(worker,), name=name, daemon=True).start()
+
+    def _hear(self, worker: int) -> None:
+        """Receive the answers of a worker, until its connection is closed."""
+        calls = self._calls[worker]
+        while True:
+            try:
+                number, answer = self._channels[worker].receive()
+            except RuntimeError as error:
+                with self._lock:
+                    self._closed[worker] = error
+                for call in list(calls.values()):
+                    if not call.done():
+                        call.set_exception(error)
+                return
+            calls.pop(number).set_result(answer)
+
+    def submit(self, worker: int, method: str, *args: Any) -> Future[Any]:
+        call: Future[Any] = Future()
+        with self._lock:
+            self._number += 1
+            number, closed = self._number, self._closed.get(worker)
+            if closed is None and method != "interrupt":
+                self._calls[worker][number] = call
+        if closed is not None:
+            call.set_exception(closed)
+            return call
+        try:
+            self._channels[worker].send((number, method, args))
+        except RuntimeError as error:
+            if not call.done():
+                call.set_exception(error)
+        if method == "interrupt" and not call.done():
+            call.set_result(None)
+        return call
+
+
+class RpcNodes(NodeGroup):
+    """Nodes that are called by torch's RPC; see :class:`NodeGroup`.
+
+    Raises:
+        StateError: RPC was started in this process before: torch numbers the starts, and processes whose numbers differ
+            never meet.
+    """
+
+    _connected = False
+    _was_started = False
+
+    def __init__(self, name: str, *args: Any) -> None:
+        if RpcNodes._was_started:
+            raise StateError(
+                f"{name}: torch's RPC starts once in a process, and it was started before. Keep the first collector, "
+                "take DistributedDataCollector, or make this collector in another process."
+            )
+        super().__init__(name, *args)
+
+    def connect_transport(self) -> None:
+        RpcNodes._was_started = True
+        port = free_port()
+        self.store.set("rpc_port", str(port))
+        options = rpc_options(self.meeting.host, port)
+        rpc.init_rpc(rpc_name(0), rank=0, world_size=self.n + 1, rpc_backend_options=options)  # type: ignore[no-untyped-call]
+        self._connected = True
+
+    def submit(self, worker: int, method: str, *args: Any) -> Future[Any]:
+        call: Future[Any] = Future()
+        arguments = tuple(with_tensors(arg) for arg in args)
+        remote = rpc.rpc_async(rpc_name(worker + 1), call_in_node, args=(method, arguments), timeout=0)
+
+        def done(answered: Any) -> None:
+            try:
+                call.set_result(with_arrays(answered.wait()))
+            except Exception as error:
+                call.set_exception(RuntimeError(str(error)))
+
+        remote.then(done)
+        return call
+
+    def stop(self, timeout: float = 5.0) -> None:
+        super().stop(timeout)
+        if self._connected:
+            self._connected = False
+            rpc.shutdown(graceful=False)

@@ -1,0 +1,148 @@
+"""Collectors whose workers are nodes, here processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+from tensordict.nn import TensorDictModule
+from torch import nn
+
+from steppe import EnvBase, MultiSyncDataCollector, SyncDataCollector
+from steppe.errors import BackendError, NotSupported, SpecError, WorkerError
+from steppe_distributed import DistributedDataCollector, DistributedSyncDataCollector
+from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
+
+pytestmark = pytest.mark.filterwarnings("ignore:You are using a Backend")
+
+
+def make() -> EnvBase:
+    return ArrayCountingEnv(4, noise=True)
+
+
+class Affine(nn.Module):
+    """Choose the second action, and write the weight to the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        action = torch.eye(3, dtype=torch.bool)[1].expand(*observation.shape[:-1], 3)
+        return action, self.weight.expand(*observation.shape[:-1], 1)
+
+
+def policy() -> TensorDictModule:
+    return TensorDictModule(Affine(), ["observation"], ["action", "used"])
+
+
+def test_nodes_collect_the_data_of_worker_processes() -> None:
+    with MultiSyncDataCollector([make] * 2, frames_per_batch=12, seed=4) as collector:
+        expected = [next(collector).clone() for _ in range(2)]
+    with DistributedSyncDataCollector([make] * 2, frames_per_batch=12, seed=4) as collector:
+        found = [next(collector) for _ in range(2)]
+
+    for one, other in zip(found, expected, strict=True):
+        assert_equal_data(one, other)
+
+
+def test_one_node_collects_the_data_of_one_process() -> None:
+    with SyncDataCollector(make, frames_per_batch=6, seed=11) as collector:
+        expected = next(collector).clone()
+    with DistributedSyncDataCollector(make, frames_per_batch=6, seed=11) as collector:
+        found = next(collector)
+
+    assert_equal_data(found.squeeze(0), expected)
+
+
+def test_large_batches_arrive_whole() -> None:
+    """Batches over a megabyte are sent entry by entry."""
+    with SyncDataCollector(make, frames_per_batch=60_000, seed=1) as collector:
+        expected = next(collector).clone()
+    with DistributedDataCollector(make, frames_per_batch=60_000, seed=1) as collector:
+        assert_equal_data(next(collector), expected)
+
+
+def test_updated_weights_make_the_next_batch() -> None:
+    acting = policy()
+    with DistributedSyncDataCollector([make] * 2, acting, frames_per_batch=8, update_interval=2) as collector:
+        used = []
+        for number in range(4):
+            with torch.no_grad():
+                acting.module.weight.fill_(float(number))
+            used.append(next(collector)["used"].unique().tolist())
+
+    assert used == [[1.0], [1.0], [2.0], [2.0]]
+
+
+@pytest.mark.exhaustive
+def test_weights_are_newest_in_lockstep_by_default() -> None:
+    acting = policy()
+    with DistributedSyncDataCollector(make, acting, frames_per_batch=4) as collector:
+        for number in range(3):
+            with torch.no_grad():
+                acting.module.weight.fill_(float(number))
+            assert next(collector)["used"].eq(number).all()
+
+
+def test_ready_nodes_have_unique_trajectory_numbers() -> None:
+    with DistributedDataCollector([make] * 2, frames_per_batch=8) as collector:
+        ids = torch.cat([next(collector)["collector", "traj_ids"] for _ in range(6)])
+
+    _, counts = ids.unique(return_counts=True)
+    assert counts.max() <= 4, "an episode has four steps"
+
+
+@pytest.mark.exhaustive
+def test_requests_over_nodes_are_answered_row_by_row() -> None:
+    pytest.importorskip("steppe_agents")
+    with MultiSyncDataCollector([make] * 2, policy(), seed=3) as collector:
+        collector.execute(n_episodes=5)
+        expected = collector.get()
+    with DistributedSyncDataCollector([make] * 2, policy(), seed=3) as collector:
+        collector.execute(n_episodes=5)
+        found = collector.get()
+
+    assert found.length.tolist() == expected.length.tolist()
+    assert_equal_data(found.steps, expected.steps)
+
+
+def test_the_error_of_an_environment_arrives_with_its_traceback() -> None:
+    with DistributedSyncDataCollector(lambda: FailingEnv(at=3), frames_per_batch=8) as collector:
+        with pytest.raises(WorkerError, match="failed in step 3") as caught:
+            next(collector)
+        assert "FailingEnv" in caught.value.remote_traceback
+
+
+def test_a_node_that_dies_is_named() -> None:
+    with DistributedSyncDataCollector([make] * 2, frames_per_batch=8) as collector:
+        next(collector)
+        pid = int(collector.backend.pool.store.get("ready2"))
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=rf"Worker 1 .*node 2 \(process {pid}\) has closed"):
+            collect_until_it_fails(collector)
+
+
+def collect_until_it_fails(collector: Any) -> None:
+    """Collect until the end of a node is noticed."""
+    while True:
+        next(collector)
+
+
+def test_wrong_arguments_are_refused_before_anything_starts() -> None:
+    with pytest.raises(SpecError, match=r"launcher is one of .*'submitit'.*found 'slurm'"):
+        DistributedDataCollector(make, frames_per_batch=4, launcher="slurm")
+    with pytest.raises(SpecError, match="num_collectors=3, and create_env_fn lists 2"):
+        DistributedDataCollector([make] * 2, num_collectors=3, frames_per_batch=4)
+    with pytest.raises(NotSupported, match="collector_class is SyncDataCollector or MultiSyncDataCollector"):
+        DistributedDataCollector(make, collector_class="multi_async", frames_per_batch=4)
+
+
+def test_a_backend_that_torch_lacks_is_named() -> None:
+    if torch.distributed.is_mpi_available():
+        pytest.skip("this torch has MPI")
+    with pytest.raises(BackendError, match=r"built without mpi: take backend='gloo'"):
+        DistributedDataCollector(make, frames_per_batch=4, backend="mpi")
