@@ -8,6 +8,11 @@ pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
 
+@pytest.fixture
+def steppe(steppe_with_commands):
+    return steppe_with_commands
+
+
 def test_a_good_environment_passes_every_check(capsys):
     assert main(["check", "gym:CartPole-v1"]) == 0
     assert capsys.readouterr().out == (

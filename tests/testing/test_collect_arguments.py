@@ -11,6 +11,11 @@ from tests.limits import CHILD
 
 
 @pytest.fixture
+def steppe(steppe_with_commands):
+    return steppe_with_commands
+
+
+@pytest.fixture
 def collect(steppe, acme, tmp_path):
     def run(*arguments, id="acme:a", frames="8"):
         result = steppe("collect", id, "--frames", frames, "--out", str(tmp_path / "out"), *arguments)

@@ -18,6 +18,12 @@ from tensordict import TensorDict  # noqa: E402
 
 from tests.limits import CHILD  # noqa: E402
 
+
+@pytest.fixture
+def steppe(steppe_with_commands):
+    return steppe_with_commands
+
+
 POLICIES = """
 import torch
 

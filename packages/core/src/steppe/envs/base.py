@@ -247,7 +247,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             uses.note_run()
         result = finish(plan, result)
         if self.batch_size and out is None:
-            self._noted(result[..., -1].get("next").detach().clone())
+            self.base_state.returned(result[..., -1].get("next").detach().clone())
         return result
 
     # -- specs and data --------------------------------------------------------------------------------------------

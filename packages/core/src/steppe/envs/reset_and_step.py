@@ -77,7 +77,7 @@ class ResetAndStep(EnvAttributes):
             ClosedError: the environment is closed.
         """
         self.check_open("reset")
-        last = self._last_data()
+        last = self.base_state.last_data()
         self.base_state.uses.note()
         self.base_state.began = {}
         # TorchRL passes this flag on automatic resets, too.
@@ -87,7 +87,7 @@ class ResetAndStep(EnvAttributes):
             if rows is not None and (
                 not rows.batch_size or ("reset" in self.base_state.validated and not self.run_type_checks)
             ):
-                return self._noted(rows.reset())
+                return self.base_state.returned(rows.reset())
         if set_state is not None:
             kwargs |= reset_masks.asked_state(self, tensordict, set_state=set_state)
         data = self._with_env_info(tensordict, env_info)
@@ -98,25 +98,15 @@ class ResetAndStep(EnvAttributes):
             masks = self.requested_masks(data)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
                 self.base_state.began = None
-                self._keep_rows(data, [*self.observation_keys, *self.done_keys], last, "reset")
-                return self._noted(reset_masks.clear_masks(data, groups))
+                self._keep_other_rows(data, [*self.observation_keys, *self.done_keys], last, "reset")
+                return self.base_state.returned(reset_masks.clear_masks(data, groups))
             self.base_state.began = masks
         shown = data
         if masks_alone and data is not None:
             shown, kwargs = self._without_state(data, kwargs)
-        return self._noted(self.merge_reset(data, self._reset(shown, **kwargs), masks, last))
+        return self.base_state.returned(self.merge_reset(data, self._reset(shown, **kwargs), masks, last))
 
-    def _last_data(self) -> TensorDictBase | None:
-        """Return the data that this environment returned last; None if another object has stepped it since then."""
-        owner, data = self.base_state.uses.last or (0, None)
-        return data if owner == id(self.base_state) else None
-
-    def _noted(self, data: TensorDictBase) -> TensorDictBase:
-        """Note that this data is returned."""
-        self.base_state.uses.last = id(self.base_state), data
-        return data
-
-    def _keep_rows(
+    def _keep_other_rows(
         self, data: TensorDictBase, keys: Iterable[NestedKey], last: TensorDictBase | None, what: str
     ) -> None:
         """Add entries that the data of a reset or step of some rows lacks: their last values, for the other rows.
@@ -184,7 +174,7 @@ class ResetAndStep(EnvAttributes):
             return fresh
         if not all(bool(mask.all()) for mask in masks.values()):
             keys = fresh.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
-            self._keep_rows(data, [key for key in keys if as_path(key)[-1] != "_reset"], last, "reset")
+            self._keep_other_rows(data, [key for key in keys if as_path(key)[-1] != "_reset"], last, "reset")
         return reset_masks.merge_reset(data, fresh, groups, masks)
 
     def _adjust_and_validate(
@@ -241,20 +231,19 @@ class ResetAndStep(EnvAttributes):
         if rows is not None:
             state.uses.note()
             following: TensorDictBase = rows.step(tensordict)
-            state.uses.last = id(state), following
-            return put_next(tensordict, following)
-        last = self._last_data()
+            return put_next(tensordict, state.returned(following))
+        last = self.base_state.last_data()
         state.uses.note()
         self.check_open("step")
         self.check_batch(tensordict, "step")
         plain = type(tensordict) is TensorDict and "_step" not in entries(tensordict)
         mask: Any = None if plain else tensordict.pop("_step", None)
         if mask is None:
-            return put_next(tensordict, self._noted(self._whole_step(tensordict)))
+            return put_next(tensordict, self.base_state.returned(self._whole_step(tensordict)))
         known = tensordict.copy()
-        self._keep_rows(known, [*self.observation_keys, *self.done_keys], last, "step")
+        self._keep_other_rows(known, [*self.observation_keys, *self.done_keys], last, "step")
         mask = reset_masks.step_mask(tensordict, mask)
-        return put_next(tensordict, self._noted(reset_masks.partial_step(self, tensordict, mask, known)))
+        return put_next(tensordict, self.base_state.returned(reset_masks.partial_step(self, tensordict, mask, known)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
@@ -304,12 +293,12 @@ class ResetAndStep(EnvAttributes):
         rows = self._plain_rows(tensordict)
         if rows is not None:
             self.base_state.uses.note()
-            return tensordict, self._noted(rows.step_and_reset(tensordict, self.step_mdp))
+            return tensordict, self.base_state.returned(rows.step_and_reset(tensordict, self.step_mdp))
         if self.own_overrides:
             tensordict, root = ResetAndStep._step_and_maybe_reset(self, tensordict)
         else:
             tensordict, root = self._step_and_maybe_reset(tensordict)
-        return tensordict, self._noted(root)
+        return tensordict, self.base_state.returned(root)
 
     def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Run ``step_and_maybe_reset`` on TensorDicts: with its public methods, unless none of them is overridden."""
@@ -475,7 +464,7 @@ class ResetAndStep(EnvAttributes):
         """
         self.base_state.uses.note()
         if root is not None:
-            self._noted(root)
+            self.base_state.returned(root)
 
     # -- methods that other modules define ----------------------------------------------------------------------------
 

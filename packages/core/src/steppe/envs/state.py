@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ReferenceType
 
 import torch
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["BaseState", "Unset", "Uses"]
 
 _thread = threading.get_ident
+_Data = TypeVar("_Data", bound=TensorDictBase)
 
 
 class Unset:
@@ -129,6 +130,16 @@ class BaseState:
     caller_keeps_rows: bool = False
     collector: ReferenceType[Any] | None = None
     uses: Uses = field(default_factory=Uses)
+
+    def last_data(self) -> TensorDictBase | None:
+        """Return the data that the environment returned last; None if another object has stepped it since then."""
+        owner, data = self.uses.last or (0, None)
+        return data if owner == id(self) else None
+
+    def returned(self, data: _Data) -> _Data:
+        """Note that the environment returns this data, and return it."""
+        self.uses.last = id(self), data
+        return data
 
     def __getstate__(self) -> dict[str, Any]:
         state = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_COPIED}
