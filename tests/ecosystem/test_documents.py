@@ -37,6 +37,7 @@ _APART = {
     "pgx": "pgx",
     "craftax": "craftax",
     "sb3": "stable_baselines3",
+    "playground": "mujoco_playground",
 }
 #: The same for guides, by name.
 _GUIDES_APART = {"stable-baselines3": "stable_baselines3"}

@@ -1,0 +1,36 @@
+"""Plugin hooks of the namespace ``playground:``.
+
+Importing this module imports neither MuJoCo Playground nor torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steppe.registry import LibraryInfo, hookimpl, installed_library
+from steppe_jax.hooks import fork_safe, steppe_worker_setup
+
+__all__ = ["fork_safe", "steppe_env_names", "steppe_library", "steppe_make_env", "steppe_worker_setup"]
+
+
+@hookimpl
+def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """Make a ``MujocoPlaygroundEnv``."""
+    from .env import MujocoPlaygroundEnv
+
+    return MujocoPlaygroundEnv(name, **kwargs)
+
+
+@hookimpl
+def steppe_env_names() -> Iterable[str]:
+    """List the environments of MuJoCo Playground."""
+    from .names import env_names
+
+    return env_names()
+
+
+@hookimpl
+def steppe_library() -> LibraryInfo:
+    """Return name, version and path of the installed MuJoCo Playground."""
+    return installed_library("playground", "mujoco_playground")
