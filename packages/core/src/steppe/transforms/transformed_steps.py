@@ -173,7 +173,7 @@ class TransformedSteps(EnvBase):
         If a transform decides what has ended, or the base resets nothing by itself, this takes two round trips.
         """
         pipeline = self._compiled
-        checks = self.run_type_checks or not self.is_validated("step")
+        checks = not pipeline.two_trips and (self.run_type_checks or not self.is_validated("step"))
         if pipeline.two_trips or (checks and not pipeline.base_makes_roots) or "_step" in tensordict.keys():
             return super()._step_and_maybe_reset(tensordict)
         self.check_open("step_and_maybe_reset")
