@@ -122,7 +122,7 @@ def as_vec_env(envs: EnvBase | BatchVectorEnv, *, info_keys: Sequence[Any] = ())
     return BatchVecEnv(VectorRows(envs, _SAME_STEP, library="gymnasium", info_keys=info_keys))
 
 
-class BatchVecEnv(VecEnv):
+class BatchVecEnv(VecEnv):  # type: ignore[misc]
     """A batch of steppe with the API of ``stable_baselines3.common.vec_env.VecEnv``.
 
     :func:`make_vec_env` and :func:`as_vec_env` make it. An environment that declares its mask of actions in
@@ -141,7 +141,7 @@ class BatchVecEnv(VecEnv):
         self.made_of: BatchVectorEnv | None = None
         self._actions: Any = None
         super().__init__(rows.n, rows.observation_space, rows.action_space)
-        self.metadata = {**self.metadata, **rows.metadata}
+        self.metadata: dict[str, Any] = {**super().metadata, **rows.metadata}
 
     @property
     def batch(self) -> EnvBase:
