@@ -23,6 +23,7 @@ ARGUMENTS = {
         "LineariseRewards": "in_keys out_keys weights",
         "Reward2GoTransform": "gamma in_keys out_keys done_key",
         "RewardClipping": "clamp_min clamp_max in_keys out_keys",
+        "RewardSum": "in_keys out_keys reset_keys reward_spec",
         "SuccessReward": "success_key reward_key scale",
         "TargetReturn": "target_return mode in_keys out_keys reset_key",
     },

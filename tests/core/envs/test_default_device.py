@@ -112,7 +112,8 @@ def test_the_default_device_leaves_seeded_data_unchanged():
 @pytest.mark.parametrize("wrap", [lambda env: env, tracked], ids=["bare", "transformed"])
 @pytest.mark.parametrize("method", ["forkserver", "fork"])
 def test_workers_ignore_the_default_device(wrap, method):
-    with wrap(ParallelEnv(3, [counting, counting, lambda: tracked(counting())], mp_start_method=method)) as env:
+    other = lambda: TransformedEnv(counting(), StepCounter(step_count_key="steps"))  # noqa: E731
+    with wrap(ParallelEnv(3, [counting, counting, other], mp_start_method=method)) as env:
         env.set_seed(0)
         assert devices(env.rollout(30, break_when_any_done=False)) == {"cpu"}
         assert devices(env.rollout(30, break_when_all_done=True)) == {"cpu"}

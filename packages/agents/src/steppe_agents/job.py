@@ -76,7 +76,7 @@ class Job:
 
     def done(self) -> bool:
         """Return whether all rows have ended, without waiting."""
-        return self._advance(0)
+        return self._advance(0) or self._ended_rows() == self.total
 
     def progress(self) -> tuple[int, int]:
         """Return the numbers of ended rows and of all rows, without waiting."""

@@ -231,7 +231,7 @@ class Follower:
         if begun == self._seen and finished == self._finished:
             return ()
         low = begun - ring.columns
-        waiting = [(max(a, low), b) for a, b in [*self._pending, (self._seen, begun)] if b > low]
+        waiting = [(max(a, low), b) for a, b in [*self._pending, (self._seen, begun)] if b > max(a, low)]
         self._seen, self._finished, self._pending = begun, finished, []
         ranges: list[tuple[int, int]] = []
         for start, stop in waiting:

@@ -87,7 +87,7 @@ class PlannedTransform(EnvTransform):
         return tensordict_reset if reset is None else reset(tensordict, tensordict_reset)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        inverse = self._bound.inverse
+        inverse = self._bound.inverse if self.in_keys_inv or self.parent is not None else None
         return tensordict if inverse is None else inverse(tensordict)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
