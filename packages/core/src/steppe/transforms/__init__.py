@@ -69,8 +69,8 @@ __all__ = [
 
 #: What ``dir`` lists beside the classes of packages; the other names are for authors of transforms.
 _FOR_USERS = (
-    *("AutoResetEnv", "Compose", "InitTracker", "ObservationTransform", "RewardSum", "StepCounter", "TensorDictPrimer"),
-    *("Transform", "TransformedEnv", "auto_unwrap_transformed_env", "set_auto_unwrap_transformed_env"),
+    *("AutoResetEnv", "Compose", "InitTracker", "ObservationTransform", "StepCounter", "TensorDictPrimer"),
+    *("Transform", "TransformedEnv", "auto_unwrap_transformed_env"),
 )
 
 
