@@ -216,6 +216,7 @@ def run_jax_tests(session: nox.Session, *arguments: str) -> None:
         "steppe-gymnax",
         "steppe-pgx",
         "steppe-record",
+        "steppe-reward",
     )
     install_local(session, "steppe", "steppe-testing", *plugins)
     session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
@@ -401,7 +402,8 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     if running.strip() not in SpecifierSet(chosen.python):
         session.skip(f"{row} exists for Python {chosen.python} only")
     use_base(session)
-    install_local(session, "steppe", "steppe-testing", tested.name, *chosen.local, dependencies=False)
+    # Tests of many packages append RewardSum, a transform of steppe-reward.
+    install_local(session, "steppe", "steppe-testing", "steppe-reward", tested.name, *chosen.local, dependencies=False)
     if chosen.build:
         session.install(*chosen.build)
     constraints = write_constraints(session, *chosen.install)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -49,6 +51,23 @@ class _Node:
         node = _Node(size)
         self.groups.append((name, node))
         return node
+
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+def _one_thread(
+    method: Callable[Concatenate[TensorStorage, Arguments], Result],
+) -> Callable[Concatenate[TensorStorage, Arguments], Result]:
+    """Let one thread at a time change the layout: a collector may write while a learner asks for the length."""
+
+    @functools.wraps(method)
+    def alone(self: TensorStorage, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with self._layout_lock:
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class TensorStorage(Storage):
@@ -97,6 +116,7 @@ class TensorStorage(Storage):
         self._quick = 0
         self._frames: list[FrameStore] = []
         self._stream: RingStream | None = None
+        self._layout_lock = threading.RLock()
         self._attach()
         if storage is not None:
             self.append(time_first(storage, ndim, ndim - 1))
@@ -113,6 +133,7 @@ class TensorStorage(Storage):
 
     # -- layout ---------------------------------------------------------------------------------------------------
 
+    @_one_thread
     def attach(self) -> bool:
         """Take over the layout, if another process has written it; return whether there is one."""
         if self._memory.refresh():
@@ -158,6 +179,7 @@ class TensorStorage(Storage):
             node.leaves.append((path[-1], getattr(leaf, "quick", None), leaf))
         self._quick = min((getattr(leaf, "most_quick", 1 << 40) for leaf in self._leaves.values()), default=0)
 
+    @_one_thread
     def lay_out(self, data: TensorDictBase, *, example: bool = False) -> None:
         """Write the layout of the first data, time first, unless there is one.
 
@@ -245,6 +267,7 @@ class TensorStorage(Storage):
             return []
         return [Region(path, dtype_name(dtype), (n_rows, *shape)) for path, dtype, shape in new if dtype is not None]
 
+    @_one_thread
     def _extend_layout(self, values: Mapping[Path, Any]) -> None:
         """Add entries that came later."""
         assert self.ring is not None
@@ -463,6 +486,7 @@ class TensorStorage(Storage):
 
     # -- other processes ------------------------------------------------------------------------------------------
 
+    @_one_thread
     def share(self) -> None:
         """Move the rows to memory that workers write too; nothing happens if they are there.
 
@@ -504,6 +528,7 @@ class TensorStorage(Storage):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._leaves, self._tree, self._frames, self._stream = {}, _Node(()), [], None
+        self._layout_lock = threading.RLock()
         self._attach()
 
 
