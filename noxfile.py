@@ -402,8 +402,10 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     if running.strip() not in SpecifierSet(chosen.python):
         session.skip(f"{row} exists for Python {chosen.python} only")
     use_base(session)
-    # Tests of many packages append RewardSum, a transform of steppe-reward.
-    install_local(session, "steppe", "steppe-testing", "steppe-reward", tested.name, *chosen.local, dependencies=False)
+    # Tests of many packages append transforms of these families, which wrap no library.
+    families = ("steppe-action", "steppe-norm", "steppe-reward", "steppe-tensor", "steppe-time")
+    local = ("steppe", "steppe-testing", *families, tested.name, *chosen.local)
+    install_local(session, *dict.fromkeys(local), dependencies=False)
     if chosen.build:
         session.install(*chosen.build)
     constraints = write_constraints(session, *chosen.install)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 
-import gymnasium
 import numpy as np
 import pytest
+
+pytest.importorskip("gymnasium")
+
+import gymnasium
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, TransformedEnv
 from steppe.transforms import ActionMask

@@ -47,8 +47,11 @@ def connect(name: str, config: Mapping[str, Any] | None) -> bool:
             settings.pop(option, None)  # these describe a cluster that is started
     try:
         ray.init(**settings)
-    except (ConnectionError, TimeoutError, RuntimeError) as error:
-        raise ClusterError(f"{name}: no connection to a Ray cluster: {error}") from error
+    except (OSError, RuntimeError) as error:  # ConnectionError and TimeoutError are OSErrors
+        raise ClusterError(
+            f"{name}: no connection to a Ray cluster: {error}. If the path of a socket is too long, set RAY_TMPDIR to a "
+            "folder with a short path, such as /tmp."
+        ) from error
     return True
 
 
