@@ -49,8 +49,8 @@ def connect(name: str, config: Mapping[str, Any] | None) -> bool:
         ray.init(**settings)
     except (OSError, RuntimeError) as error:  # ConnectionError and TimeoutError are OSErrors
         raise ClusterError(
-            f"{name}: no connection to a Ray cluster: {error}. If the path of a socket is too long, set RAY_TMPDIR to a "
-            "folder with a short path, such as /tmp."
+            f"{name}: no connection to a Ray cluster: {error}. If the path of a socket is too long, set RAY_TMPDIR to "
+            "a folder with a short path, such as /tmp."
         ) from error
     return True
 
