@@ -141,7 +141,7 @@ class BatchVecEnv(VecEnv):  # type: ignore[misc]
         self.made_of: BatchVectorEnv | None = None
         self._actions: Any = None
         super().__init__(rows.n, rows.observation_space, rows.action_space)
-        self.metadata: dict[str, Any] = {**super().metadata, **rows.metadata}
+        self.metadata = {**self.metadata, **rows.metadata}  # type: ignore[has-type]
 
     @property
     def batch(self) -> EnvBase:
