@@ -90,7 +90,7 @@ QUICK = "not slow and not exhaustive and not library"
 def demo(session: nox.Session) -> None:
     """Collect 20,000 transitions of Pendulum with two worker processes."""
     use_base(session)
-    install_local(session, "steppe", "steppe-gym", "steppe-testing", "steppe-models")
+    install_local(session, "steppe", "steppe-gym", "steppe-testing", "steppe-models", "steppe-reward")
     session.install("-c", str(CONSTRAINTS), "gymnasium")
     out = Path(session.create_tmp()) / "pendulum"
     session.run(
