@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from typing import Any
 
@@ -52,17 +53,16 @@ def serve(meeting: Meeting, rank: int) -> None:
             except RuntimeError:  # the collector has ended
                 os._exit(1)
             if method == "shutdown":
-                _ended.set()
-                return
+                # The other thread waits for a message that will not come: ended with it, C++ would call it an error.
+                sys.stdout.flush()
+                os._exit(0)
 
     threading.Thread(target=answer, name="steppe-answers", daemon=True).start()
-    while not _ended.is_set():
+    while True:
         try:
             number, method, args = channel.receive()
         except RuntimeError:
-            # The connection is closed: the collector has ended, after shutdown() or without it.
-            _ended.wait(1.0)
-            os._exit(0)
+            os._exit(1)  # the connection is closed: the collector has ended without shutdown()
         if method == "interrupt":
             worker.interrupt()
         else:

@@ -101,9 +101,17 @@ class ProcessGroupNodes(NodeGroup):
         self._closed: dict[int, RuntimeError] = {}
         self._number = 0
         self._lock = threading.Lock()
+        self._threads = []
         for worker in range(self.n):
             name = f"steppe-node{worker + 1}"
-            threading.Thread(target=self._hear, args=(worker,), name=name, daemon=True).start()
+            self._threads.append(threading.Thread(target=self._hear, args=(worker,), name=name, daemon=True))
+            self._threads[-1].start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        super().stop(timeout)
+        # A process that ends while a thread receives is aborted by C++; the nodes close their connections now.
+        for thread in getattr(self, "_threads", []):
+            thread.join(timeout)
 
     def _hear(self, worker: int) -> None:
         """Receive the answers of a worker, until its connection is closed."""
