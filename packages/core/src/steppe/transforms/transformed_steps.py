@@ -55,7 +55,7 @@ class TransformedSteps(EnvBase):
         bases = [env._base for env in envs]
         plans = [env._compiled.row_plan for env in envs]
         if len(envs) == 1:
-            return TransformedWriter(bases[0].row_writer, plans)
+            return None if (writer := bases[0].row_writer) is None else TransformedWriter(writer, plans)
         if any(type(base) is not type(bases[0]) for base in bases) or not _alike(plans):
             return None
         joined = type(bases[0]).join_rows(bases)
