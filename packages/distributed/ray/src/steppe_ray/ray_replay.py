@@ -97,7 +97,7 @@ class RayReplayBuffer:
 
 
 class _Writer:
-    """Write to the actor from a worker, one batch ahead of its acknowledgement."""
+    """Write batches to the actor from a worker; each write waits until the buffer has the batch."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

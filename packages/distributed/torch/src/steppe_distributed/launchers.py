@@ -157,7 +157,7 @@ class TorchrunLauncher(Launcher):
         """Serve the collector of rank 0 if this process has another rank, and end this process then."""
         rank = int(os.environ["RANK"])
         if rank:
-            store = _torchrun_store(is_master=False)
+            store = _torchrun_store()
             host, port = store.get("steppe_meeting").decode().split()
             serve(Meeting(host, int(port), self._size, transport), rank)
             raise SystemExit(0)
@@ -168,13 +168,13 @@ class TorchrunLauncher(Launcher):
                 f"torchrun has started {self._size} processes, the collector and {self._size - 1} nodes, and "
                 f"create_env_fn is for {meeting.size - 1} nodes."
             )
-        self._store = _torchrun_store(is_master=False)
+        self._store = _torchrun_store()
         self._store.set("steppe_meeting", f"{meeting.host} {meeting.port}")
 
 
-def _torchrun_store(*, is_master: bool) -> TCPStore:
+def _torchrun_store() -> TCPStore:
     # torchrun serves this store itself unless TORCHELASTIC_USE_AGENT_STORE is False.
-    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=is_master)
+    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
 def launcher_for(launcher: str, slurm_kwargs: Mapping[str, Any] | None) -> Launcher:
