@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from steppe_replay.buffer_writer import BufferWriter
-from steppe_replay.buffers import (
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    TensorDictPrioritizedReplayBuffer,
-    TensorDictReplayBuffer,
-)
+from steppe_replay.buffers import ReplayBuffer
 from steppe_replay.lazy_storages import LazyMemmapStorage, LazyTensorStorage
 from steppe_replay.prioritized import PrioritizedSampler
 from steppe_replay.priority_tree import PriorityTree
@@ -16,6 +11,11 @@ from steppe_replay.samplers import RandomSampler, Sampler, SamplerWithoutReplace
 from steppe_replay.slices import PrioritizedSliceSampler, SliceSampler, SliceSamplerWithoutReplacement
 from steppe_replay.storages import ListStorage, Storage
 from steppe_replay.tensor_storage import TensorStorage
+from steppe_replay.tensordict_buffers import (
+    PrioritizedReplayBuffer,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+)
 from steppe_replay.writers import (
     ImmutableDatasetWriter,
     RoundRobinWriter,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +14,18 @@ from torch.utils.data import IterableDataset, default_collate
 
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.errors import NotSupported, SpecError, StateError
-from steppe.specs import CPU
 from steppe_replay import checkpoint
 from steppe_replay.buffer_writer import BufferWriter
 from steppe_replay.data_order import read, time_first, written
-from steppe_replay.prioritized import PrioritizedSampler
-from steppe_replay.samplers import Info, RandomSampler, Sampler
+from steppe_replay.prefetch import Prefetch
+from steppe_replay.row_choice import choose_rows
+from steppe_replay.row_index import as_caller_index, as_numpy_index, as_rows
+from steppe_replay.samplers import RandomSampler, Sampler
 from steppe_replay.storages import ListStorage, Storage
 from steppe_replay.tensor_storage import TensorStorage
 from steppe_replay.writers import RoundRobinWriter, TensorDictRoundRobinWriter, Writer
 
-__all__ = [
-    "PrioritizedReplayBuffer",
-    "ReplayBuffer",
-    "TensorDictPrioritizedReplayBuffer",
-    "TensorDictReplayBuffer",
-]
+__all__ = ["ReplayBuffer"]
 
 #: Arguments of TorchRL that choose nothing here, and those for features that are missing.
 _WITHOUT_EFFECT = {
@@ -128,9 +122,7 @@ class ReplayBuffer:
             self.share()
         #: Held while one thread writes, so that the data of one call stays together, and while one samples.
         self._writing, self._sampling = threading.RLock(), threading.RLock()
-        self._n_ahead = int(prefetch or 0)
-        self._ahead: deque[Future[Any]] = deque()
-        self._threads = ThreadPoolExecutor(self._n_ahead, "steppe-replay") if self._n_ahead else None
+        self._prefetch = Prefetch(self._sample_of_default_size, int(prefetch or 0))
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -238,22 +230,7 @@ class ReplayBuffer:
             index = self._writer.extend(data, single=single)
             if not isinstance(self._writer, RoundRobinWriter):
                 self._sampler.mark_update(index.numpy())
-        return self._shown(index)
-
-    def _shown(self, index: torch.Tensor) -> torch.Tensor:
-        """Return indices of rows in the form that callers see: ``[n]``, with several dimensions ``[n, ndim]``."""
-        if self._storage.ndim == 1:
-            return index
-        return torch.from_numpy(np.stack(np.unravel_index(index.numpy(), self._storage.shape), -1))
-
-    def _flat(self, index: Any) -> np.ndarray:
-        """Return indices of callers as indices of rows."""
-        if isinstance(index, tuple):
-            index = torch.stack([torch.as_tensor(part, device=CPU) for part in index], -1)
-        array = np.asarray(index.cpu() if isinstance(index, torch.Tensor) else index)
-        if self._storage.ndim > 1 and array.ndim and array.shape[-1] == self._storage.ndim:
-            array = np.ravel_multi_index(tuple(np.moveaxis(array, -1, 0)), self._storage.shape)
-        return np.asarray(array, np.int64)
+        return as_caller_index(index, self._storage)
 
     def empty(self) -> None:
         """Forget all rows."""
@@ -261,7 +238,7 @@ class ReplayBuffer:
             self._storage.empty()
             self._writer.forget()
             self._sampler.forget()
-            self._ahead.clear()
+            self._prefetch.clear()
 
     # -- workers --------------------------------------------------------------------------------------------------
 
@@ -327,14 +304,12 @@ class ReplayBuffer:
                 raise SpecError(f"{type(self).__name__}.sample needs batch_size=, here or when the buffer is made.")
         elif batch_size < 1:
             raise SpecError(f"{type(self).__name__}.sample: batch_size must be at least 1, found {batch_size}.")
-        if self._threads is None or batch_size != self._batch_size:
-            data, info = self._sample(batch_size)
-        else:
-            while len(self._ahead) < self._n_ahead:
-                self._ahead.append(self._threads.submit(self._sample, batch_size))
-            data, info = self._ahead.popleft().result()
-            self._ahead.append(self._threads.submit(self._sample, batch_size))
+        data, info = self._prefetch.next() if batch_size == self._batch_size else self._sample(batch_size)
         return (data, info) if return_info else data
+
+    def _sample_of_default_size(self) -> tuple[Any, dict[Any, Any]]:
+        assert self._batch_size is not None
+        return self._sample(self._batch_size)
 
     def _sample(self, batch_size: int) -> tuple[Any, dict[Any, Any]]:
         storage = self._storage
@@ -345,9 +320,9 @@ class ReplayBuffer:
         elif isinstance(storage, TensorStorage) and storage.is_shared:
             storage.attach()
         with self._sampling:
-            index, info, rows = self._chosen(storage, batch_size)
+            index, info, rows = choose_rows(storage, self._sampler, batch_size)
         data = self._collated(rows)
-        where: Any = self._shown(torch.from_numpy(index))
+        where: Any = as_caller_index(torch.from_numpy(index), storage)
         if self.adds_info and isinstance(data, TensorDictBase):
             data.set("index", where)
             for key, value in info.items():
@@ -358,32 +333,6 @@ class ReplayBuffer:
         if self._pin_memory and is_tensor_collection(data):
             data = data.pin_memory()
         return data, {"index": where, **{_short(key): value for key, value in info.items()}}
-
-    def _chosen(self, storage: Storage, batch_size: int) -> tuple[np.ndarray, Info, Any]:
-        """Choose rows and copy them; those that a writer has begun meanwhile are replaced by others."""
-        assert storage.ring is not None
-        begun = storage.ring.begun
-        index, info = self._sampler.sample(storage, batch_size)
-        rows = storage.take(index)
-        while (bad := storage.torn(begun, index)) is not None:
-            begun = storage.ring.begun
-            other = self._sampler.again(storage, index, info, bad)
-            if other is None:
-                index, info = self._sampler.sample(storage, batch_size)
-                rows = storage.take(index)
-                continue
-            places, new, entries = other
-            index[places] = new
-            fresh = storage.take(new)
-            at = torch.from_numpy(places)
-            for key, value in entries.items():
-                info[key][at] = value
-            if isinstance(rows, list):
-                for place, row in zip(places.tolist(), fresh, strict=True):
-                    rows[place] = row
-            else:
-                rows[at] = fresh
-        return index, info, rows
 
     def _collated(self, rows: Any) -> Any:
         if self._collate is not None:
@@ -406,7 +355,7 @@ class ReplayBuffer:
         rows = storage.all_rows()
         if storage.ndim == 1 or (isinstance(index, torch.Tensor) and index.ndim == 2):
             if storage.ndim > 1:
-                chosen = self._flat(index)
+                chosen = as_rows(index, self._storage)
             else:
                 chosen = rows[index.numpy() if isinstance(index, torch.Tensor) else index]
             single = np.ndim(chosen) == 0
@@ -424,7 +373,9 @@ class ReplayBuffer:
         """Replace rows."""
         if self._storage.ndim > 1 and not (isinstance(index, torch.Tensor) and index.ndim == 2):
             raise NotSupported("Rows of several dimensions are replaced by their index [n, ndim].")
-        rows = self._flat(index) if self._storage.ndim > 1 else self._storage.all_rows()[_as_numpy(index)]
+        rows = (
+            as_rows(index, self._storage) if self._storage.ndim > 1 else self._storage.all_rows()[as_numpy_index(index)]
+        )
         data = written(data, self._transforms)
         if np.ndim(rows) == 0:
             rows, data = np.atleast_1d(rows), data.unsqueeze(0) if is_tensor_collection(data) else [data]
@@ -473,7 +424,7 @@ class ReplayBuffer:
             SpecError: a priority is negative. No priority was changed.
         """
         with self._sampling:
-            self._sampler.update_priority(self._flat(index), priority, self._storage)
+            self._sampler.update_priority(as_rows(index, self._storage), priority, self._storage)
 
     # -- saving ---------------------------------------------------------------------------------------------------
 
@@ -519,10 +470,7 @@ class ReplayBuffer:
 
     def shutdown(self) -> None:
         """End the threads of ``prefetch``."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
-            self._threads, self._n_ahead = None, 0
-            self._ahead.clear()
+        self._prefetch.shutdown()
 
     def __repr__(self) -> str:
         parts = f"{type(self._storage).__name__}, {self._sampler!r}, {self._writer!r}"
@@ -530,115 +478,14 @@ class ReplayBuffer:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        for name in ("_writing", "_sampling", "_ahead", "_threads"):
+        for name in ("_writing", "_sampling"):  # locks
             state.pop(name)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._writing, self._sampling = threading.RLock(), threading.RLock()
-        self._ahead = deque()
-        self._threads = ThreadPoolExecutor(self._n_ahead, "steppe-replay") if self._n_ahead else None
         self._writer.register_storage(self._storage)
-
-
-class TensorDictReplayBuffer(ReplayBuffer):
-    """A buffer of TensorDicts, whose samples have ``"index"`` and the entries of the sampler.
-
-    Args:
-        priority_key: the entry of data and samples from which priorities are read.
-        **kwargs: see :class:`ReplayBuffer`.
-    """
-
-    default_writer = TensorDictRoundRobinWriter
-    adds_info = True
-
-    def __init__(self, *, priority_key: Any = "td_error", **kwargs: Any) -> None:
-        self.priority_key = priority_key
-        super().__init__(**kwargs)
-
-    def _write(self, data: Any, *, single: bool) -> torch.Tensor:
-        index = super()._write(data, single=single)
-        if isinstance(self._sampler, PrioritizedSampler) and is_tensor_collection(data):
-            priority = data.get(self.priority_key, None)
-            if priority is not None:
-                if not single and self._storage.ndim > 1:
-                    order = list(range(priority.ndim))
-                    order[0], order[self.dim_extend] = order[self.dim_extend], order[0]
-                    priority = priority.permute(order)
-                self.update_priority(index, priority.reshape(index.reshape(-1, self._storage.ndim).shape[0], -1))
-        return index
-
-    def update_tensordict_priority(self, data: TensorDictBase) -> None:
-        """Set the priorities of a sample from its ``priority_key``.
-
-        Raises:
-            SpecError: the sample lacks ``"index"`` or the priority, or a priority is negative.
-        """
-        for key in ("index", self.priority_key):
-            if data.get(key, None) is None:
-                raise SpecError(
-                    f"update_tensordict_priority needs the entry {key!r}; found {sorted(map(str, data.keys()))}."
-                )
-        index = data.get("index")
-        index = index.reshape(-1, self._storage.ndim) if self._storage.ndim > 1 else index.reshape(-1)
-        self.update_priority(index, data.get(self.priority_key).reshape(len(index), -1))
-
-    def add(self, data: TensorDictBase) -> Any:
-        """Write one row, see :meth:`ReplayBuffer.add`."""
-        return super().add(data)
-
-
-class PrioritizedReplayBuffer(ReplayBuffer):
-    """A buffer with a :class:`PrioritizedSampler`.
-
-    Args:
-        alpha, beta, eps, dtype: see :class:`PrioritizedSampler`.
-        storage: where the data is; default ``ListStorage(1000)``.
-        reduction: see :class:`PrioritizedSampler`.
-        **kwargs: see :class:`ReplayBuffer`.
-    """
-
-    def __init__(
-        self,
-        *,
-        alpha: float,
-        beta: float,
-        eps: float = 1e-8,
-        dtype: torch.dtype = torch.float32,
-        storage: Storage | None = None,
-        reduction: str = "max",
-        **kwargs: Any,
-    ) -> None:
-        storage = ListStorage(1000) if storage is None else storage
-        sampler = PrioritizedSampler(storage.max_size, alpha, beta, eps, dtype, reduction)
-        super().__init__(storage=storage, **{"sampler": sampler, **kwargs})
-
-
-class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
-    """A buffer of TensorDicts with a :class:`PrioritizedSampler`; samples have ``"priority_weight"`` and ``"index"``.
-
-    Args:
-        alpha, beta, eps, reduction: see :class:`PrioritizedSampler`.
-        priority_key: the entry from which ``update_tensordict_priority`` reads priorities.
-        storage: where the data is; default ``ListStorage(1000)``.
-        **kwargs: see :class:`ReplayBuffer`.
-    """
-
-    def __init__(
-        self,
-        *,
-        alpha: float,
-        beta: float,
-        priority_key: Any = "td_error",
-        eps: float = 1e-8,
-        storage: Storage | None = None,
-        reduction: str = "max",
-        **kwargs: Any,
-    ) -> None:
-        storage = ListStorage(1000) if storage is None else storage
-        sampler = PrioritizedSampler(storage.max_size, alpha, beta, eps, reduction=reduction)
-        super().__init__(priority_key=priority_key, storage=storage, **{"sampler": sampler, **kwargs})
 
 
 class _Samples(IterableDataset[Any]):
@@ -658,10 +505,6 @@ def _made(value: Any, default: Callable[[], Any], kind: type) -> Any:
     if not isinstance(made, kind):
         raise TypeError(f"Expected a {kind.__name__}, or a function that makes one; found {type(made).__name__}.")
     return made
-
-
-def _as_numpy(index: Any) -> Any:
-    return index.numpy() if isinstance(index, torch.Tensor) else index
 
 
 def _short(key: Any) -> Any:
