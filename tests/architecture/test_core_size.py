@@ -18,18 +18,18 @@ TEXTS = {path.relative_to(CORE): path.read_text(encoding="utf-8") for path in FI
 TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 
 #: Lines of Python. The core only shrinks: who adds a feature takes out as many lines, or puts it into a package.
-LINES = 34_250
+LINES = 34_000
 #: Lines of each folder.
 FOLDERS = {
-    "batched": 3_440,
+    "batched": 3_460,
     "cli": 500,
-    "collectors": 4_960,
-    "envs": 7_810,
+    "collectors": 4_980,
+    "envs": 7_770,
     "registry": 1_900,
-    "specs": 6_000,
+    "specs": 5_800,
     "storage": 700,
-    "transforms": 5_220,
-    "versions": 650,
+    "transforms": 4_930,
+    "versions": 630,
     "workers": 2_620,
 }
 #: How often `Any` may occur.

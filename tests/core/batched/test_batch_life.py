@@ -186,9 +186,8 @@ def few_steps(most: int = 3) -> ArrayCountingEnv:
     return ArrayCountingEnv(max_steps=most)
 
 
-def test_a_decorated_factory_has_variants_and_metadata() -> None:
+def test_a_decorated_factory_has_variants() -> None:
     assert isinstance(few_steps(), ArrayCountingEnv)
-    assert few_steps.meta_data.batch_size == ()
     with ParallelEnv(2, [few_steps, few_steps.make_variant(most=5)], num_processes=1) as env:
         assert env.rollout(9, break_when_any_done=False)["next", "done"].sum(1).flatten().tolist() == [3, 1]
     assert few_steps.create_env_kwargs == {}

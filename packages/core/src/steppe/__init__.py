@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
     from .envs import EnvBase as EnvBase
-    from .envs import EnvMetaData as EnvMetaData
     from .envs import ExplorationType as ExplorationType
     from .envs import RandomPolicy as RandomPolicy
     from .envs import check_env_specs as check_env_specs
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from .transforms import InitTracker as InitTracker
     from .transforms import ObservationTransform as ObservationTransform
     from .transforms import StepCounter as StepCounter
-    from .transforms import TensorDictPrimer as TensorDictPrimer
     from .transforms import Transform as Transform
     from .transforms import TransformedEnv as TransformedEnv
     from .versions import gym_backend as gym_backend
@@ -112,7 +110,6 @@ _EXPORTS: dict[str, str] = {
         "envs": (
             "ArrayEnv",
             "EnvBase",
-            "EnvMetaData",
             "ExplorationType",
             "RandomPolicy",
             "check_env_specs",
@@ -128,7 +125,6 @@ _EXPORTS: dict[str, str] = {
             "InitTracker",
             "ObservationTransform",
             "StepCounter",
-            "TensorDictPrimer",
             "Transform",
             "TransformedEnv",
         ),

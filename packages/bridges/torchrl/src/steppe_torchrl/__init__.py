@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .choice import Choice as Choice
     from .conversion import from_torchrl as from_torchrl
+    from .env_metadata import EnvMetaData as EnvMetaData
+    from .env_metadata import get_env_metadata as get_env_metadata
     from .exported_env import ExportedEnv as ExportedEnv
     from .exported_env import as_torchrl as as_torchrl
     from .imported_env import ImportedEnv as ImportedEnv
@@ -17,10 +19,12 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "Choice": "choice",
+    "EnvMetaData": "env_metadata",
     "ExportedEnv": "exported_env",
     "ImportedEnv": "imported_env",
     "as_torchrl": "exported_env",
     "from_torchrl": "conversion",
+    "get_env_metadata": "env_metadata",
     "to_torchrl": "specs",
 }
 

@@ -19,7 +19,6 @@ from steppe import (
     DataCollectorBase,
     EnvBase,
     EnvCreator,
-    EnvMetaData,
     InitTracker,
     Spec,
     StepCounter,
@@ -27,6 +26,8 @@ from steppe import (
     TransformedEnv,
 )
 from steppe.errors import LibraryMissing
+
+from .env_metadata import EnvMetaData, get_env_metadata
 
 __all__ = ["add_methods"]
 
@@ -113,6 +114,11 @@ def _init_(self: EnvCreator) -> EnvCreator:
     return self
 
 
+def _meta_data(self: EnvCreator) -> EnvMetaData:
+    """Specs, batch size, device and keys of an environment. Each access makes an environment and closes it."""
+    return get_env_metadata(self)
+
+
 def _ndimension(self: Spec) -> int:
     """Return the number of dimensions of the shape."""
     return self.ndim
@@ -155,7 +161,7 @@ _ADDED: dict[type, dict[str, Any]] = {
         "get_distant_attr": _get_distant_attr,
     },
     Collector: {"getattr_env": _getattr_env, "getattr_policy": _getattr_policy, "get_model": _get_model},
-    EnvCreator: {"init_": _init_},
+    EnvCreator: {"init_": _init_, "meta_data": property(_meta_data)},
     EnvMetaData: {
         "expand": _metadata(_expanded),
         "clone": _metadata(lambda value: value.clone()),

@@ -23,7 +23,7 @@ from torchrl.data import consolidate_spec as _consolidate
 import steppe
 from steppe import ExplorationType, exploration_type, set_exploration_type
 from steppe.batched import env_creator
-from steppe.envs import EnvBase, get_env_metadata, terminated_or_truncated
+from steppe.envs import EnvBase, terminated_or_truncated
 from steppe.specs import (
     Binary,
     Categorical,
@@ -44,6 +44,7 @@ from steppe.specs import Bounded as BoundedTensorSpec
 
 from .added_methods import add_methods
 from .choice import Choice
+from .env_metadata import EnvMetaData, get_env_metadata
 from .specs import spec_from_torchrl, to_torchrl
 from .unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env
 
@@ -56,6 +57,7 @@ __all__ = [
     "ChoiceSpec",
     "CompositeSpec",
     "DiscreteTensorSpec",
+    "EnvMetaData",
     "LazyStackedCompositeSpec",
     "LazyStackedTensorSpec",
     "MultiAsyncCollector",

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from steppe.arguments import ignored_argument
-from steppe.envs import EnvBase, EnvMetaData, get_env_metadata
+from steppe.envs import EnvBase
 from steppe.errors import SpecError
 from steppe.registry import env_factory
 
@@ -45,11 +45,6 @@ class EnvCreator:
     def make_variant(self, **kwargs: Any) -> EnvCreator:
         """Return a copy of this factory with some arguments changed."""
         return EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
-
-    @property
-    def meta_data(self) -> EnvMetaData:
-        """Specs, batch size, device and keys of an environment. Each access makes an environment and closes it."""
-        return get_env_metadata(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of an environment that is made for this and closed."""

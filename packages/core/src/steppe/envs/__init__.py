@@ -27,7 +27,6 @@ from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_t
 from steppe.envs.env_info import env_info_values, info_for_library
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments, set_in_wrappers
-from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.module import Module
 from steppe.envs.next_root import step_mdp, write_begun, written_by_policy
 from steppe.envs.overridden_methods import ROOT_METHODS
@@ -55,7 +54,6 @@ __all__ = [
     "Ended",
     "EnvBase",
     "EnvInfos",
-    "EnvMetaData",
     "EnvWriter",
     "ExplorationType",
     "LibraryWrapper",
@@ -85,7 +83,6 @@ __all__ = [
     "draws_in_blocks",
     "env_info_values",
     "exploration_type",
-    "get_env_metadata",
     "info_for_library",
     "is_kept",
     "make_composite_from_td",

@@ -27,7 +27,6 @@ from steppe.transforms.entry_transform import EntryTransform
 from steppe.transforms.env_transforms import PlannedTransform, SteppingTransform
 from steppe.transforms.observation_transform import ObservationTransform
 from steppe.transforms.policy_transforms import transforms_for_policy
-from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.tracking import InitTracker, StepCounter
@@ -49,7 +48,6 @@ __all__ = [
     "RowHooks",
     "StepCounter",
     "SteppingTransform",
-    "TensorDictPrimer",
     "Transform",
     "TransformedEnv",
     "apply_to_composite",
@@ -69,7 +67,7 @@ __all__ = [
 
 #: What ``dir`` lists beside the classes of packages; the other names are for authors of transforms.
 _FOR_USERS = (
-    *("AutoResetEnv", "Compose", "InitTracker", "ObservationTransform", "StepCounter", "TensorDictPrimer"),
+    *("AutoResetEnv", "Compose", "InitTracker", "ObservationTransform", "StepCounter"),
     *("Transform", "TransformedEnv", "auto_unwrap_transformed_env"),
 )
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
 
+import steppe.transforms
 from steppe.envs import EnvBase
 from steppe.errors import SpecError
-from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
-from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.tracking import InitTracker
 
 __all__ = ["adopted", "transforms_for_policy"]
@@ -27,8 +25,11 @@ def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
         env: the environment that the policy will act in.
 
     Returns:
-        An :class:`InitTracker`, unless the environment has an entry ``"is_init"``, and a :class:`TensorDictPrimer` for
-        each primer with entries that the environment does not have.
+        An :class:`InitTracker`, unless the environment has an entry ``"is_init"``, and a ``TensorDictPrimer`` of
+        steppe-time for each primer with entries that the environment does not have.
+
+    Raises:
+        TransformNotFound: the policy makes primers, and steppe-time is not installed.
     """
     if not isinstance(policy, nn.Module):
         return []
@@ -47,7 +48,7 @@ def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
     return transforms
 
 
-def adopted(transform: Any) -> list[TensorDictPrimer] | None:
+def adopted(transform: Any) -> list[Any] | None:
     """Convert a primer of TorchRL, or each of a Compose; return None for an object that is no transform of TorchRL.
 
     Raises:
@@ -64,38 +65,10 @@ def adopted(transform: Any) -> list[TensorDictPrimer] | None:
             raise SpecError(
                 f"This {name} is a class of TorchRL and works in its environments only. Use: from steppe import {name}."
             )
-    return list(_primers_in(parts))
+    return _primers_in(parts)
 
 
-def _primers_in(made: Any) -> Iterator[TensorDictPrimer]:
-    """Yield the primers in the result of ``make_tensordict_primer()``.
-
-    Args:
-        made: transforms of steppe or TorchRL, or None.
-    """
-    if isinstance(made, TensorDictPrimer):
-        yield made
-    elif hasattr(made, "primers"):
-        yield _converted(made)
-    elif isinstance(made, Iterable):  # a list, or a Compose of either library
-        for part in made:
-            yield from _primers_in(part)
-
-
-def _converted(primer: Any) -> TensorDictPrimer:
-    """Return a primer of TorchRL as one of steppe."""
-    random = getattr(primer, "random", None) or None
-    value = None if random else getattr(primer, "default_value", None)
-    specs = _as_spec(primer.primers)
-    return TensorDictPrimer(specs, random=random, default_value=value, expand_specs=True)
-
-
-def _as_spec(primers: Any) -> Composite:
-    """Return the spec of another library as one of steppe: unbounded, of the same shapes, dtypes and devices."""
-    spec = Composite({}, shape=())
-    for key, leaf in primers.items(True, True):
-        spec_of_leaf = (
-            leaf if isinstance(leaf, Spec) else Unbounded(tuple(leaf.shape), device=leaf.device, dtype=leaf.dtype)
-        )
-        spec.set(key, spec_of_leaf)
-    return spec
+def _primers_in(made: Any) -> list[Any]:
+    installed: Any = steppe.transforms  # the class is found by name, in steppe-time
+    primers: list[Any] = installed.TensorDictPrimer.found_in(made)
+    return primers

@@ -10,6 +10,7 @@ from .frame_skip import FrameSkipTransform
 from .gsde import gSDENoise
 from .max_pool import TimeMaxPool
 from .noop_reset import NoopResetEnv
+from .primer import TensorDictPrimer
 from .random_truncation import RandomTruncationTransform
 from .terminate import TerminateTransform
 from .traj_counter import TrajCounter
@@ -22,6 +23,7 @@ __all__ = [
     "FrameSkipTransform",
     "NoopResetEnv",
     "RandomTruncationTransform",
+    "TensorDictPrimer",
     "TerminateTransform",
     "TimeMaxPool",
     "TrajCounter",

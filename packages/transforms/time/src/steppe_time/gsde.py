@@ -6,7 +6,8 @@ from typing import Any
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Unbounded
-from steppe.transforms import TensorDictPrimer
+
+from .primer import TensorDictPrimer
 
 __all__ = ["gSDENoise"]
 
@@ -23,7 +24,7 @@ class gSDENoise(TensorDictPrimer):
         state_dim: number of features.
         action_dim: number of actions.
         shape: batch size of the matrix. Default: that of the environment.
-        **kwargs: arguments of :class:`~steppe.transforms.TensorDictPrimer`.
+        **kwargs: arguments of :class:`TensorDictPrimer`.
 
     Raises:
         SpecError: a size is not a whole number >= 1.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs.base import EnvBase
+from steppe.envs import EnvBase
 from steppe.specs import Composite
 
 __all__ = ["EnvMetaData", "get_env_metadata"]

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import CPU, Composite, Spec
+from steppe.specs import CPU, Composite, Spec, Unbounded
 from steppe.storage import entries
-from steppe.transforms.compiled.transform_hooks import (
+from steppe.transforms import (
     EnvSpecs,
     Hooks,
-    ResetOnRows,
+    PlannedTransform,
     RowArrays,
+    RowGenerators,
     RowHooks,
-    StepOnRows,
+    as_key,
     set_beside,
 )
-from steppe.transforms.env_transforms import PlannedTransform
-from steppe.transforms.row_generators import RowGenerators
-from steppe.transforms.transform_keys import Key, as_key
 
 __all__ = ["TensorDictPrimer"]
+
+#: A name, or a tuple of names for a nested entry.
+Key: TypeAlias = "str | tuple[str, ...]"
 
 
 class TensorDictPrimer(PlannedTransform):
@@ -180,7 +181,7 @@ class TensorDictPrimer(PlannedTransform):
     def _row_hooks(self, leaves: list[tuple[Key, Spec]]) -> RowHooks:
         keys = [key for key, _ in leaves]
 
-        def bind(root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
+        def bind(root: RowArrays, following: RowArrays) -> tuple[Callable[[], bool], Callable[[Sequence[int]], None]]:
             columns = [(following[key], root[key]) for key in keys]
 
             def step() -> bool:
@@ -263,6 +264,20 @@ class TensorDictPrimer(PlannedTransform):
         """Device of the entries; None for the device of the data."""
         return self.primers.device
 
+    @classmethod
+    def found_in(cls, made: Any) -> list[TensorDictPrimer]:
+        """Return the primers in the result of ``make_tensordict_primer()``, converted if they are TorchRL's.
+
+        Args:
+            made: transforms of steppe or TorchRL, alone, in a list or in a Compose; or None.
+        """
+        if isinstance(made, TensorDictPrimer):
+            return [made]
+        if hasattr(made, "primers"):
+            return [_converted(made)]
+        parts = made if isinstance(made, Iterable) else ()  # a list, or a Compose of either library
+        return [primer for part in parts for primer in cls.found_in(part)]
+
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the entries into data that comes from no environment, in place.
 
@@ -296,3 +311,22 @@ def _rows(leaf: Spec, n: int) -> list[Spec]:
     while len(rows) < n:  # then only dimensions of size 1 remain
         rows = [part for row in rows for part in row.unbind(0)]
     return rows
+
+
+def _converted(primer: Any) -> TensorDictPrimer:
+    """Return a primer of TorchRL as one of steppe."""
+    random = getattr(primer, "random", None) or None
+    value = None if random else getattr(primer, "default_value", None)
+    specs = _as_spec(primer.primers)
+    return TensorDictPrimer(specs, random=random, default_value=value, expand_specs=True)
+
+
+def _as_spec(primers: Any) -> Composite:
+    """Return the spec of another library as one of steppe: unbounded, of the same shapes, dtypes and devices."""
+    spec = Composite({}, shape=())
+    for key, leaf in primers.items(True, True):
+        spec_of_leaf = (
+            leaf if isinstance(leaf, Spec) else Unbounded(tuple(leaf.shape), device=leaf.device, dtype=leaf.dtype)
+        )
+        spec.set(key, spec_of_leaf)
+    return spec
