@@ -69,6 +69,9 @@ TEST_LIBRARIES = [
     "submitit",
 ]
 
+# What builds the documentation site.
+SITE_LIBRARIES = ["sphinx>=9", "furo", "myst-parser", "sphinx-copybutton", "sphinx-design"]
+
 
 # Run tests on all cores. The tests of a file share environments, so they stay in one process. Keep the order of files:
 # by default, xdist runs files with few tests last, and one core would wait for their long tests.
@@ -370,6 +373,23 @@ def coverage(session: nox.Session) -> None:
     with (folder / "coverage.txt").open("w") as file:
         session.run("coverage", "report", "--show-missing", "--skip-covered", "--sort=miss", stdout=file, env=env)
     session.run("coverage", "report", "--format=total", env=env)
+
+
+@nox.session
+def site(session: nox.Session) -> None:
+    """Build the documentation site with warnings as errors, and check its links.
+
+    Writes ``.nox/site/tmp/html``; open index.html there.
+    """
+    install_for_tests(session)
+    apart = [package.name for package in packages() if package.apart]
+    install_local(session, *apart, dependencies=False)  # their libraries are replaced by mocks
+    session.install("-c", str(CONSTRAINTS), *SITE_LIBRARIES)
+    folder = Path(session.create_tmp()).resolve()
+    session.run("python", "-m", "tools.site.assemble", str(folder / "source"), env=HEADLESS)
+    build = ("-W", "--keep-going", "-q", "-b", "html")
+    session.run("sphinx-build", *build, str(folder / "source"), str(folder / "html"), env=HEADLESS)
+    session.run("python", "-m", "tools.site.check", str(folder / "html"))
 
 
 @nox.session(venv_backend="none")

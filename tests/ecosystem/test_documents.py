@@ -11,16 +11,19 @@ import pytest
 
 from tests.forked import python
 from tests.limits import CHILD
+from tools import documents
 from tools.documents import blocks
 from tools.workspace import ROOT
 
 pytestmark = pytest.mark.programs
 
+#: Pages whose programs run in other tests: the author's page in the session ``author``, TorchRL's in ``torchrl``.
+_HELD_ELSEWHERE = ("docs/authors/write-a-plugin.md", "docs/migrating-from-torchrl.md", "docs/train-with-torchrl.md")
+
 DOCUMENTS = [
     ROOT / "README.md",
-    ROOT / "docs/transforms.md",
     *sorted(ROOT.glob("packages/**/README.md")),
-    *sorted((ROOT / "docs/guides").glob("*.md")),
+    *sorted(page for page in ROOT.glob("docs/**/*.md") if page.relative_to(ROOT).as_posix() not in _HELD_ELSEWHERE),
 ]
 
 
@@ -43,12 +46,12 @@ _APART = {
 _GUIDES_APART = {"stable-baselines3": "stable_baselines3"}
 
 
-def programs(document: Path) -> list[str]:
-    """The Python blocks of a document; those about acme are about a package that does not exist.
+def programs(document: Path) -> list[tuple[str, str | None]]:
+    """Return the Python blocks of a document and what they print, without those about the package acme.
 
-    What the demo writes is loaded in a test of its own.
+    That package does not exist. What the demo writes is loaded in a test of its own.
     """
-    return [block for block in blocks(document) if "acme" not in block and _DEMO not in block]
+    return [(block, text) for block, text in documents.programs(document) if "acme" not in block and _DEMO not in block]
 
 
 #: Where the session ``demo`` writes.
@@ -63,23 +66,24 @@ def marks(document: Path) -> list[pytest.MarkDecorator]:
 
 
 PROGRAMS = [
-    pytest.param(program, id=f"{document.relative_to(ROOT)}, {number}", marks=marks(document))
+    pytest.param(program, text, id=f"{document.relative_to(ROOT)}, {number}", marks=marks(document))
     for document in DOCUMENTS
-    for number, program in enumerate(programs(document))
+    for number, (program, text) in enumerate(programs(document))
 ]
 
 
 DOCUMENTS_WITH_LINKS = sorted({*DOCUMENTS, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")})
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_programs_of_a_document_run(program: str, tmp_path: Path):
+@pytest.mark.parametrize(("program", "text"), PROGRAMS)
+def test_the_programs_of_a_document_print_its_output(program: str, text: str | None, tmp_path: Path):
     file = tmp_path / "program.py"
     file.write_text(program, encoding="utf-8")
 
     done = subprocess.run([*python(), str(file)], capture_output=True, text=True, timeout=CHILD, cwd=tmp_path)
 
     assert done.returncode == 0, f"{program}\n{done.stderr}"
+    assert text is None or documents.prints(text, done.stdout), f"{program}\nprints\n{done.stdout}\nand not\n{text}"
 
 
 def test_the_readme_loads_what_the_demo_writes(tmp_path: Path):

@@ -16,7 +16,7 @@ class SyncDataCollector(Collector):
     """Collect in the caller's process, between two iterations of its loop.
 
     Args:
-        *args, **kwargs: see :class:`Collector`.
+        args, kwargs: see :class:`Collector`.
     """
 
 
@@ -26,13 +26,11 @@ class MultiSyncDataCollector(Collector):
     ``frames_per_batch``, about 200 by default, counts the frames of all workers, rounded up to whole rows of each
     worker with a warning; or a list, one for each worker. With B workers of T steps each:
 
-    | | ``"stack"`` | 0 | -1 |
-    |---|---|---|---|
-    | one environment each | ``[B, T]`` | ``[B * T]`` | ``[B * T]`` |
-    | P environments each | ``[B, P, T]`` | ``[B * P, T]`` | ``[P, B * T]`` |
+    * one environment each: ``[B, T]`` for ``"stack"``, ``[B * T]`` for 0 and -1;
+    * P environments each: ``[B, P, T]`` for ``"stack"``, ``[B * P, T]`` for 0, ``[P, B * T]`` for -1.
 
     Args:
-        *args, **kwargs: see :class:`Collector`. ``create_env_fn`` is a list with one entry for each worker, or one for
+        args, kwargs: see :class:`Collector`. ``create_env_fn`` is a list with one entry for each worker, or one for
             all of ``num_workers``; ``cat_results`` is ``"stack"``, the default, 0 or -1.
     """
 
@@ -46,7 +44,7 @@ class MultiaSyncDataCollector(Collector):
     a batch old: ``("collector", "policy_version")`` says which.
 
     Args:
-        *args, **kwargs: see :class:`Collector`. ``create_env_fn`` is a list with one entry for each worker, or one for
+        args, kwargs: see :class:`Collector`. ``create_env_fn`` is a list with one entry for each worker, or one for
             all of ``num_workers``.
     """
 
@@ -59,7 +57,7 @@ class aSyncDataCollector(MultiaSyncDataCollector):
     Args:
         create_env_fn: the factory of its environment.
         policy: see :class:`Collector`.
-        **kwargs: see :class:`Collector`.
+        kwargs: see :class:`Collector`.
     """
 
     def __init__(self, create_env_fn: Any, policy: Any = None, **kwargs: Any) -> None:

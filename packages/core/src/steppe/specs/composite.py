@@ -113,7 +113,7 @@ class Composite(CompositeData, Lockable):
 
     @property
     def batch_size(self) -> torch.Size:
-        """Same as :attr:`shape`."""
+        """Same as ``shape``."""
         return self.shape
 
     @batch_size.setter

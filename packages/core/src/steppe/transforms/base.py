@@ -547,11 +547,13 @@ class Transform(Placed):
         return self._missing_tolerance
 
     def set_missing_tolerance(self, mode: bool = False) -> ExitStack:
-        """Skip missing entries, or not, here and in the transforms of a Compose; as a context manager, for a while::
+        """Skip missing entries, or not, here and in the transforms of a Compose.
 
-        def _reset(self, tensordict, tensordict_reset):
-            with self.set_missing_tolerance(True):
-                return self._call(tensordict_reset)
+        As a context manager, for a while::
+
+            def _reset(self, tensordict, tensordict_reset):
+                with self.set_missing_tolerance(True):
+                    return self._call(tensordict_reset)
         """
         restore = ExitStack()
         for part in self.modules():

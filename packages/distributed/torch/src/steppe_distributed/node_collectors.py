@@ -85,7 +85,7 @@ class DistributedDataCollector(_NodeCollector):
         update_after_each_batch: update the weights of nodes with every batch.
         max_weight_update_interval, update_interval: update them before a batch if this many batches were collected
             since the last time; 1: with every batch.
-        **kwargs: see :class:`~steppe.Collector`.
+        kwargs: see :class:`~steppe.Collector`.
 
     Raises:
         NodeError: nodes cannot be started, or do not come within ``start_timeout``; the port is in use.
@@ -104,7 +104,7 @@ class DistributedSyncDataCollector(_NodeCollector):
     """Collect on nodes in lockstep: each batch holds the data of all nodes, made with the latest weights.
 
     Args:
-        create_env_fn, policy, **kwargs: see :class:`DistributedDataCollector`, without ``sync``.
+        create_env_fn, policy, kwargs: see :class:`DistributedDataCollector`, without ``sync``.
         update_interval: update the weights of nodes after this many batches. Default: with every batch.
     """
 
@@ -116,7 +116,7 @@ class RPCDataCollector(_NodeCollector):
     """Collect on nodes that are called by torch's RPC, which starts once in a process: it can have one such collector.
 
     Args:
-        create_env_fn, policy, **kwargs: see :class:`DistributedDataCollector`, without ``backend``.
+        create_env_fn, policy, kwargs: see :class:`DistributedDataCollector`, without ``backend``.
     """
 
     uses_rpc = True
