@@ -7,6 +7,8 @@ from importlib import import_module
 
 import pytest
 
+import steppe.transforms
+
 KEYS = "in_keys out_keys in_keys_inv out_keys_inv"
 ARGUMENTS = {
     "steppe_action": {
@@ -61,6 +63,7 @@ ARGUMENTS = {
         "RandomTruncationTransform": (
             "min_horizon max_horizon prob first_episode_prob step_count_key truncated_key done_key"
         ),
+        "TensorDictPrimer": "primers random default_value reset_key expand_specs kwargs",
         "TerminateTransform": "stop write_done",
         "TimeMaxPool": "in_keys out_keys T reset_key",
         "TrajCounter": "out_key repeats",
@@ -74,6 +77,15 @@ def test_a_transform_takes_what_torchrl_takes(package, name):
     parameters = inspect.signature(getattr(import_module(package), name)).parameters
 
     assert list(parameters) == ARGUMENTS[package][name].split()
+
+
+@pytest.mark.parametrize("name", [name for name in dir(steppe.transforms)])
+def test_help_shows_the_type_of_each_argument(name):
+    parameters = inspect.signature(getattr(steppe.transforms, name)).parameters.values()
+    named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
+
+    assert [str(each) for each in named if each.annotation is each.empty] == []
+    assert [str(each) for each in named if "Any" in str(each.annotation)] == []
 
 
 @pytest.mark.parametrize("package", ARGUMENTS)

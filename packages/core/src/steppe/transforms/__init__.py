@@ -68,7 +68,7 @@ __all__ = [
 #: What ``dir`` lists beside the classes of packages; the other names are for authors of transforms.
 _FOR_USERS = (
     *("AutoResetEnv", "Compose", "InitTracker", "ObservationTransform", "StepCounter"),
-    *("Transform", "TransformedEnv", "auto_unwrap_transformed_env"),
+    *("Transform", "TransformedEnv"),
 )
 
 

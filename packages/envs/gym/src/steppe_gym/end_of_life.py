@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, Unbounded
@@ -36,9 +36,9 @@ class EndOfLifeTransform(Transform):
 
     def __init__(
         self,
-        eol_key: Any = "end-of-life",
-        lives_key: Any = "lives",
-        done_key: Any = "done",
+        eol_key: NestedKey = "end-of-life",
+        lives_key: NestedKey = "lives",
+        done_key: NestedKey = "done",
         eol_attribute: str = "unwrapped.ale.lives",
     ) -> None:
         self.__dict__["_observed"] = False

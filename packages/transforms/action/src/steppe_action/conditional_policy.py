@@ -35,7 +35,9 @@ class ConditionalPolicySwitch(SteppingTransform):
     writes_done = True
 
     def __init__(
-        self, policy: Callable[[TensorDictBase], TensorDictBase], condition: Callable[[TensorDictBase], Any]
+        self,
+        policy: Callable[[TensorDictBase], TensorDictBase],
+        condition: Callable[[TensorDictBase], bool | torch.Tensor],
     ) -> None:
         for name, value in (("policy", policy), ("condition", condition)):
             if not callable(value):

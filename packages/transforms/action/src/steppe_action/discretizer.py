@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import (
@@ -53,10 +54,10 @@ class ActionDiscretizer(ActionInverse):
 
     def __init__(
         self,
-        num_intervals: Any,
-        action_key: Any = "action",
-        out_action_key: Any = None,
-        sampling: Any = None,
+        num_intervals: int | torch.Tensor,
+        action_key: NestedKey = "action",
+        out_action_key: NestedKey | None = None,
+        sampling: SamplingStrategy | None = None,
         categorical: bool = True,
     ) -> None:
         out_action_key = action_key if out_action_key is None else out_action_key

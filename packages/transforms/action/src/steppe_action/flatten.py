@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
@@ -42,13 +43,13 @@ class FlattenAction(ActionInverse):
         self,
         first_dim: int = -2,
         last_dim: int = -1,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        in_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         allow_positive_dim: bool = False,
         *,
-        action_shape: Any = None,
+        action_shape: Sequence[int] | None = None,
     ) -> None:
         for name, dim in (("first_dim", first_dim), ("last_dim", last_dim)):
             if dim >= 0 and not allow_positive_dim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
@@ -48,8 +48,8 @@ class MultiAction(SteppingTransform):
         dim: int = 1,
         stack_rewards: bool = True,
         stack_observations: bool = False,
-        action_key: Any = None,
-        chunk_key: Any = None,
+        action_key: NestedKey | None = None,
+        chunk_key: NestedKey | None = None,
     ) -> None:
         if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
             raise SpecError(f"MultiAction: dim must be a whole number >= 1, after the batch size; found {dim!r}.")

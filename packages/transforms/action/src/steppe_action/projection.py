@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from tensordict import NestedKey
 from torch.nn.functional import one_hot
 
 from steppe.errors import SpecError
@@ -37,7 +38,7 @@ class DiscreteActionProjection(ActionInverse):
         self,
         num_actions_effective: int,
         max_actions: int,
-        action_key: Any = "action",
+        action_key: NestedKey = "action",
         include_forward: bool = True,
     ) -> None:
         if not 1 <= num_actions_effective <= max_actions:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Bounded, Spec, Unbounded
@@ -48,13 +50,13 @@ class ActionScaling(ActionInverse):
 
     def __init__(
         self,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        in_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         *,
-        loc: Any = None,
-        scale: Any = None,
+        loc: float | torch.Tensor | None = None,
+        scale: float | torch.Tensor | None = None,
         standard_normal: bool = True,
     ) -> None:
         keys = ["action"] if in_keys_inv is None else as_keys(in_keys_inv)

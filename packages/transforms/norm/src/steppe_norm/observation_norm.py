@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from tensordict import NestedKey
 from torch.nn.parameter import UninitializedBuffer
 
 from steppe.errors import SpecError, StateError
@@ -47,13 +49,13 @@ class ObservationNorm(ObservationTransform):
 
     def __init__(
         self,
-        loc: Any = None,
-        scale: Any = None,
-        in_keys: Any = None,
-        out_keys: Any = None,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
-        standard_normal: Any = False,
+        loc: float | torch.Tensor | None = None,
+        scale: float | torch.Tensor | None = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        in_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        standard_normal: bool | torch.Tensor = False,
         eps: float | None = None,
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
@@ -61,8 +63,10 @@ class ObservationNorm(ObservationTransform):
             raise SpecError(
                 f"ObservationNorm: pass both loc and scale, or neither; found loc={loc!r}, scale={scale!r}."
             )
-        floats = isinstance(scale, torch.Tensor) and scale.dtype.is_floating_point
-        self.eps = float(eps) if eps is not None else torch.finfo(scale.dtype).eps if floats else 1e-6
+        smallest = 1e-6
+        if isinstance(scale, torch.Tensor) and scale.dtype.is_floating_point:
+            smallest = torch.finfo(scale.dtype).eps
+        self.eps = smallest if eps is None else float(eps)
         self.register_buffer("standard_normal", torch.as_tensor(standard_normal, device=torch.device("cpu")))
         if loc is None:
             self.register_buffer("loc", UninitializedBuffer(device=torch.device("cpu")))  # type: ignore[call-arg]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
@@ -36,7 +38,12 @@ class RewardScaling(Transform):
     keeps_nothing = True
 
     def __init__(
-        self, loc: Any, scale: Any, in_keys: Any = None, out_keys: Any = None, standard_normal: Any = False
+        self,
+        loc: float | torch.Tensor,
+        scale: float | torch.Tensor,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        standard_normal: bool | torch.Tensor = False,
     ) -> None:
         super().__init__(in_keys, out_keys)
         self.register_buffer("standard_normal", torch.as_tensor(standard_normal, device=torch.device("cpu")))

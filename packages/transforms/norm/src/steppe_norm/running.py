@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from tensordict import MemoryMappedTensor, TensorDict, TensorDictBase
+from tensordict import MemoryMappedTensor, NestedKey, TensorDict, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import Composite, Unbounded
@@ -69,7 +70,15 @@ class RunningNorm(Transform):
     names: tuple[str, ...] = ()
     standard_normal = True
 
-    def __init__(self, in_keys: Any, out_keys: Any, *, lock: Any, decay: float, eps: float) -> None:
+    def __init__(
+        self,
+        in_keys: NestedKey | Sequence[NestedKey] | None,
+        out_keys: NestedKey | Sequence[NestedKey] | None,
+        *,
+        lock: AbstractContextManager[object] | None,
+        decay: float,
+        eps: float,
+    ) -> None:
         super().__init__(in_keys, out_keys)
         if not 0 < decay <= 1:
             raise SpecError(f"{self._name}: decay must be above 0 and at most 1 (no decay), found {decay!r}.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.transforms import EnvSpecs, as_key, as_keys, names_of, replace_last
@@ -51,13 +53,13 @@ class VecNorm(RunningNorm):
 
     def __init__(
         self,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         shared_td: TensorDictBase | None = None,
-        lock: Any = None,
+        lock: AbstractContextManager[object] | None = None,
         decay: float = 0.9999,
         eps: float = 1e-4,
-        shapes: Any = None,
+        shapes: Sequence[Sequence[int]] | None = None,
         new_api: bool | None = None,
     ) -> None:
         if new_api:

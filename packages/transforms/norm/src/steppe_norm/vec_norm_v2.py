@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.transforms import names_of
@@ -47,10 +49,10 @@ class VecNormV2(RunningNorm):
 
     def __init__(
         self,
-        in_keys: Any,
-        out_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         *,
-        lock: Any = None,
+        lock: AbstractContextManager[object] | None = None,
         stateful: bool = True,
         decay: float = 0.9999,
         eps: float = 1e-4,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, TensorDict, TensorDictBase
+from tensordict import NestedKey, NonTensorData, TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, NonTensor, Unbounded
@@ -46,8 +46,8 @@ class PixelRenderTransform(Transform):
 
     def __init__(
         self,
-        out_keys: Any = None,
-        preproc: Callable[[Any], Any] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        preproc: Callable[..., object] | None = None,
         as_non_tensor: bool | None = None,
         render_method: str = "render",
         pass_tensordict: bool = False,
@@ -56,7 +56,7 @@ class PixelRenderTransform(Transform):
         super().__init__(in_keys=[], out_keys=["pixels"] if out_keys is None else out_keys)
         if len(self.out_keys) != 1:
             raise SpecError(f"PixelRenderTransform writes one entry, found out_keys={self.out_keys}.")
-        self.preproc = preproc
+        self.preproc: Any = preproc
         self.as_non_tensor = as_non_tensor
         self.render_method = render_method
         self.pass_tensordict = pass_tensordict

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from tensordict import NonTensorData, TensorDictBase, is_leaf_nontensor, is_non_tensor, stack
+from tensordict import NestedKey, NonTensorData, TensorDictBase, is_leaf_nontensor, is_non_tensor, stack
 
 from steppe.errors import SpecError
 from steppe.transforms import EnvSpecs, Hooks, Transform
@@ -51,7 +51,7 @@ class TensorDictRecorder(Transform):
         out_file_base: str | os.PathLike[str],
         skip_reset: bool = True,
         skip: int = 4,
-        in_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
         *,
         overwrite: bool = False,
     ) -> None:

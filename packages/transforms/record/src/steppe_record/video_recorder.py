@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+from tensordict import NestedKey, NonTensorData, NonTensorStack, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, NonTensor
@@ -65,13 +65,13 @@ class VideoRecorder(ObservationTransform):
 
     def __init__(
         self,
-        logger: Any,
+        logger: object,
         tag: str | None,
-        in_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
         skip: int | None = None,
         center_crop: int | None = None,
         make_grid: bool | None = None,
-        out_keys: Any = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         fps: float | None = None,
         max_frames: int | None = None,
         dump_on_done: bool = False,
@@ -86,7 +86,7 @@ class VideoRecorder(ObservationTransform):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise SpecError(f"VideoRecorder takes a positive integer as {name}, found {value!r}.")
         client = getattr(logger, "client", None)
-        self.logger = client() if callable(client) else logger
+        self.logger: Any = client() if callable(client) else logger
         if self.logger is not None and not callable(getattr(self.logger, "log_video", None)):
             raise SpecError(f"A logger has log_video(name, video, step=None, **kwargs), found {logger!r}.")
         if self.logger is not None and not isinstance(tag, str):

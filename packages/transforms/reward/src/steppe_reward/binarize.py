@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.specs import Binary, Spec
 from steppe.transforms import EntryTransform
@@ -26,7 +28,11 @@ class BinarizeReward(EntryTransform):
 
     of_rewards = True
 
-    def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
+    def __init__(
+        self,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+    ) -> None:
         super().__init__(in_keys, out_keys)
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:

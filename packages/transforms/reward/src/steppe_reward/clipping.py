@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Spec, mapped_bounds
@@ -33,7 +35,13 @@ class RewardClipping(EntryTransform):
 
     of_rewards = True
 
-    def __init__(self, clamp_min: Any = None, clamp_max: Any = None, in_keys: Any = None, out_keys: Any = None) -> None:
+    def __init__(
+        self,
+        clamp_min: float | torch.Tensor | None = None,
+        clamp_max: float | torch.Tensor | None = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+    ) -> None:
         super().__init__(in_keys, out_keys)
         self.clamp_min = _bound(clamp_min, "clamp_min")
         self.clamp_max = _bound(clamp_max, "clamp_max")

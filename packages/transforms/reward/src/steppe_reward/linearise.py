@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Bounded, Spec, Unbounded
@@ -34,7 +36,13 @@ class LineariseRewards(EntryTransform):
     of_rewards = True
     _weights: torch.Tensor | None = None
 
-    def __init__(self, in_keys: Any = None, out_keys: Any = None, *, weights: Any = None) -> None:
+    def __init__(
+        self,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        *,
+        weights: Sequence[float] | torch.Tensor | None = None,
+    ) -> None:
         super().__init__(in_keys, out_keys)
         self.weights = weights
 

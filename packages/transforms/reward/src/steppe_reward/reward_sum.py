@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
@@ -54,7 +54,12 @@ class RewardSum(PlannedTransform):
     """
 
     def __init__(
-        self, in_keys: Any = None, out_keys: Any = None, reset_keys: Any = None, *, reward_spec: bool = False
+        self,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        reset_keys: NestedKey | Sequence[NestedKey] | None = None,
+        *,
+        reward_spec: bool = False,
     ) -> None:
         super().__init__(in_keys)
         self.out_keys = out_keys

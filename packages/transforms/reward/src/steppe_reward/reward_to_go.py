@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU
@@ -40,7 +41,13 @@ class Reward2GoTransform(Transform):
     writes_done = False
     writes_step = False
 
-    def __init__(self, gamma: Any = 1.0, in_keys: Any = None, out_keys: Any = None, done_key: Any = "done") -> None:
+    def __init__(
+        self,
+        gamma: float | torch.Tensor = 1.0,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        done_key: NestedKey = "done",
+    ) -> None:
         keys = [("next", "reward")] if in_keys is None else in_keys
         super().__init__(in_keys=keys, in_keys_inv=keys, out_keys_inv=keys if out_keys is None else out_keys)
         if len(self.in_keys_inv) != len(self.out_keys_inv):

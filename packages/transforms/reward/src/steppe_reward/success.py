@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded
@@ -31,7 +32,9 @@ class SuccessReward(EntryTransform):
 
     writes_done = False
 
-    def __init__(self, success_key: Any = "success", reward_key: Any = "reward", *, scale: float = 1.0) -> None:
+    def __init__(
+        self, success_key: NestedKey = "success", reward_key: NestedKey = "reward", *, scale: float = 1.0
+    ) -> None:
         super().__init__([success_key], [reward_key])
         try:
             self.scale = float(scale)

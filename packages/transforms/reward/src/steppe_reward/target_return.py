@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Unbounded
@@ -40,9 +41,9 @@ class TargetReturn(PlannedTransform):
         self,
         target_return: float,
         mode: str = "reduce",
-        in_keys: Any = None,
-        out_keys: Any = None,
-        reset_key: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        reset_key: NestedKey | None = None,
     ) -> None:
         super().__init__()
         if mode not in _MODES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,9 +35,9 @@ class BatchSizeTransform(PlannedTransform):
 
     def __init__(
         self,
-        batch_size: Any = None,
+        batch_size: Sequence[int] | None = None,
         *,
-        reshape_fn: Callable[[Any], Any] | None = None,
+        reshape_fn: Callable[..., TensorDictBase | Composite] | None = None,
         reset_func: Callable[..., TensorDictBase] | None = None,
         env_kwarg: bool = False,
     ) -> None:
@@ -45,7 +45,7 @@ class BatchSizeTransform(PlannedTransform):
         if (batch_size is None) == (reshape_fn is None):
             raise SpecError("BatchSizeTransform: pass either batch_size or reshape_fn.")
         self.batch_size = None if batch_size is None else torch.Size(batch_size)
-        self.reshape_fn = reshape_fn
+        self.reshape_fn: Any = reshape_fn
         self.reset_func = reset_func
         self.env_kwarg = env_kwarg
 

@@ -34,7 +34,11 @@ class CallableTransform(Transform):
     needs_all_rows = False
 
     def __init__(
-        self, func: Callable[[TensorDictBase], TensorDictBase], specs: Any = None, *, writes_done: bool = True
+        self,
+        func: Callable[[TensorDictBase], TensorDictBase],
+        specs: Composite | None = None,
+        *,
+        writes_done: bool = True,
     ) -> None:
         super().__init__()
         if specs is not None and not isinstance(specs, Mapping | Composite):

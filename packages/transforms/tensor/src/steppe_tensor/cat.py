@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded, is_private
@@ -50,8 +51,8 @@ class CatTensors(PlannedTransform):
 
     def __init__(
         self,
-        in_keys: Any = None,
-        out_key: Any = "observation_vector",
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_key: NestedKey = "observation_vector",
         dim: int = -1,
         *,
         del_keys: bool = True,

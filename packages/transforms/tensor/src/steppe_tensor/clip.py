@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Spec, mapped_bounds
@@ -38,13 +40,13 @@ class ClipTransform(EntryTransform):
 
     def __init__(
         self,
-        in_keys: Any = None,
-        out_keys: Any = None,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        in_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
         *,
-        low: Any = None,
-        high: Any = None,
+        low: float | torch.Tensor | None = None,
+        high: float | torch.Tensor | None = None,
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
         some_keys("ClipTransform", in_keys, in_keys_inv)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
@@ -34,7 +34,7 @@ class ExpandAs(PlannedTransform):
             entry of another shape.
     """
 
-    def __init__(self, in_key: Any, ref_key: Any, out_key: Any = None) -> None:
+    def __init__(self, in_key: NestedKey, ref_key: NestedKey, out_key: NestedKey | None = None) -> None:
         super().__init__()
         self.in_key, self.ref_key = as_key(in_key), as_key(ref_key)
         self.out_key = self.in_key if out_key is None else as_key(out_key)

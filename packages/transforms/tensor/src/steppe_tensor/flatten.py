@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
@@ -37,8 +39,8 @@ class FlattenObservation(EntryTransform):
         self,
         first_dim: int,
         last_dim: int,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         allow_positive_dim: bool = False,
     ) -> None:
         super().__init__(["pixels"] if in_keys is None else in_keys, out_keys)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+from tensordict import NestedKey, NonTensorData, NonTensorStack, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Composite, Spec, Unbounded
@@ -47,15 +47,15 @@ class Hash(PlannedTransform):
 
     def __init__(
         self,
-        in_keys: Any,
-        out_keys: Any,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None,
+        out_keys: NestedKey | Sequence[NestedKey] | None,
+        in_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
         *,
         hash_fn: Callable[..., torch.Tensor] | None = None,
-        seed: Any = None,
+        seed: object = None,
         use_raw_nontensor: bool = False,
-        repertoire: dict[Any, Any] | None = None,
+        repertoire: dict[object, object] | None = None,
     ) -> None:
         super().__init__()
         self.read, self.written = as_keys(in_keys), as_keys(out_keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensordict import NestedKey, TensorDictBase, is_non_tensor
@@ -80,7 +80,7 @@ class ExcludeTransform(Transform):
     writes_step = False
     needs_all_rows = False
 
-    def __init__(self, *excluded_keys: Any, inverse: bool = False) -> None:
+    def __init__(self, *excluded_keys: NestedKey, inverse: bool = False) -> None:
         super().__init__()
         self.excluded_keys = _each("ExcludeTransform", excluded_keys)
         self.inverse = inverse
@@ -144,7 +144,7 @@ class SelectTransform(Transform):
 
     writes_done = False
 
-    def __init__(self, *selected_keys: Any, keep_rewards: bool = True, keep_dones: bool = True) -> None:
+    def __init__(self, *selected_keys: NestedKey, keep_rewards: bool = True, keep_dones: bool = True) -> None:
         super().__init__()
         self.selected_keys = _each("SelectTransform", selected_keys)
         self.keep_reward_keys = keep_rewards
@@ -270,10 +270,10 @@ class RenameTransform(PlannedTransform):
 
     def __init__(
         self,
-        in_keys: Any,
-        out_keys: Any,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
+        in_keys: Sequence[NestedKey],
+        out_keys: Sequence[NestedKey],
+        in_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
         create_copy: bool = False,
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)

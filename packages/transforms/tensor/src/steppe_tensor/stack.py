@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import SPEC_KINDS, Bounded, Composite, Spec, Stacked
@@ -52,10 +53,10 @@ class Stack(PlannedTransform):
 
     def __init__(
         self,
-        in_keys: Any,
-        out_key: Any,
-        in_key_inv: Any = None,
-        out_keys_inv: Any = None,
+        in_keys: Sequence[NestedKey],
+        out_key: NestedKey,
+        in_key_inv: NestedKey | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
         dim: int = -1,
         allow_positive_dim: bool = False,
         *,

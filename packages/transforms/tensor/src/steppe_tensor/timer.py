@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.envs import BoundWriter, Ended, EnvInfos
 from steppe.errors import SpecError
@@ -42,7 +42,7 @@ class Timer(PlannedTransform):
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
 
-    def __init__(self, out_keys: Any = None, time_key: str = "time") -> None:
+    def __init__(self, out_keys: NestedKey | Sequence[NestedKey] | None = None, time_key: str = "time") -> None:
         super().__init__()
         keys: list[Any] = (
             [f"{time_key}_{name}" for name in ("step", "policy", "reset")] if out_keys is None else as_keys(out_keys)

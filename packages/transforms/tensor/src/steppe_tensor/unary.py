@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensordict import NonTensorData, NonTensorStack
+from tensordict import NestedKey, NonTensorData, NonTensorStack
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
@@ -44,20 +44,20 @@ class UnaryTransform(Transform):
 
     def __init__(
         self,
-        in_keys: Any,
-        out_keys: Any = None,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        in_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys_inv: NestedKey | Sequence[NestedKey] | None = None,
         *,
-        fn: Callable[[Any], Any] | None = None,
-        inv_fn: Callable[[Any], Any] | None = None,
+        fn: Callable[..., object] | None = None,
+        inv_fn: Callable[..., object] | None = None,
         use_raw_nontensor: bool = False,
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
         if fn is None and (self.in_keys or (self.in_keys_inv and inv_fn is None)):
             raise SpecError("UnaryTransform: in_keys need fn, and in_keys_inv need inv_fn or fn.")
-        self._fn = fn
-        self._inv_fn = inv_fn
+        self._fn: Any = fn
+        self._inv_fn: Any = inv_fn
         self._raw = use_raw_nontensor
         self.writes_done = any(names_of(key)[-1] in _FLAGS for key in self.out_keys)
 

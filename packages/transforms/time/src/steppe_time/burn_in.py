@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
 from steppe.errors import NotSupported, SpecError
@@ -31,7 +31,12 @@ class BurnInTransform(Transform):
         SpecError: a module is not a TensorDictModule, or ``burn_in`` is not a whole number >= 0.
     """
 
-    def __init__(self, modules: Any, burn_in: int, out_keys: Any = None) -> None:
+    def __init__(
+        self,
+        modules: TensorDictModuleBase | Sequence[TensorDictModuleBase],
+        burn_in: int,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+    ) -> None:
         parts = list(modules) if isinstance(modules, Sequence) else [modules]
         for module in parts:
             if not isinstance(module, TensorDictModuleBase):

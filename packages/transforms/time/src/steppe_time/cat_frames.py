@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded, Spec, Unbounded
@@ -55,15 +56,15 @@ class CatFrames(OverHistory):
         self,
         N: int,
         dim: int,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         padding: str = "same",
         padding_value: float = 0,
         as_inverse: bool = False,
-        reset_key: Any = None,
-        done_key: Any = None,
+        reset_key: NestedKey | None = None,
+        done_key: NestedKey | None = None,
         future: bool = False,
-        mask_key: Any = None,
+        mask_key: NestedKey | None = None,
     ) -> None:
         if isinstance(N, bool) or not isinstance(N, int) or N < 1:
             raise SpecError(f"CatFrames: N must be a whole number >= 1, found {N!r}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -27,7 +26,7 @@ class ConditionalSkip(Transform):
 
     writes_step = True
 
-    def __init__(self, cond: Callable[[TensorDictBase], Any]) -> None:
+    def __init__(self, cond: Callable[[TensorDictBase], bool | torch.Tensor]) -> None:
         super().__init__()
         if not callable(cond):
             raise SpecError(f"ConditionalSkip: cond must be a function of a TensorDict, found {type(cond).__name__}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from steppe.errors import SpecError
@@ -31,7 +32,11 @@ class gSDENoise(TensorDictPrimer):
     """
 
     def __init__(
-        self, state_dim: int | None = None, action_dim: int | None = None, shape: Any = None, **kwargs: Any
+        self,
+        state_dim: int | None = None,
+        action_dim: int | None = None,
+        shape: Sequence[int] | None = None,
+        **kwargs: Any,
     ) -> None:
         for name, size in (("state_dim", state_dim), ("action_dim", action_dim)):
             if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):

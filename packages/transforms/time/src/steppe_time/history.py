@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Composite, Spec, Unbounded
@@ -32,7 +32,12 @@ class OverHistory(PlannedTransform):
     #: Prefix of the names of the private entries.
     memory_name: str
 
-    def __init__(self, in_keys: Any, out_keys: Any, reset_key: Any) -> None:
+    def __init__(
+        self,
+        in_keys: NestedKey | Sequence[NestedKey] | None,
+        out_keys: NestedKey | Sequence[NestedKey] | None,
+        reset_key: NestedKey | None,
+    ) -> None:
         super().__init__(in_keys, out_keys)
         if len(self.in_keys) != len(self.out_keys):
             raise SpecError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
@@ -33,7 +35,13 @@ class TimeMaxPool(OverHistory):
 
     memory_name = "__pooled"
 
-    def __init__(self, in_keys: Any = None, out_keys: Any = None, T: int = 1, reset_key: Any = None) -> None:
+    def __init__(
+        self,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+        T: int = 1,
+        reset_key: NestedKey | None = None,
+    ) -> None:
         if isinstance(T, bool) or not isinstance(T, int) or T < 1:
             raise SpecError(f"TimeMaxPool: T must be a whole number >= 1, found {T!r}.")
         super().__init__(["observation"] if in_keys is None else in_keys, out_keys, reset_key)

@@ -60,9 +60,9 @@ class TensorDictPrimer(PlannedTransform):
 
     def __init__(
         self,
-        primers: Any = None,
+        primers: Composite | Mapping[Key, Spec] | None = None,
         random: bool | None = None,
-        default_value: Any = None,
+        default_value: float | torch.Tensor | Callable[[], float | torch.Tensor] | Mapping[Key, object] | None = None,
         reset_key: Key | None = None,
         expand_specs: bool | None = None,
         **kwargs: Any,
@@ -226,7 +226,7 @@ class TensorDictPrimer(PlannedTransform):
             return torch.stack([row.rand(generator=draw) if new else row.zero() for row, new, draw in rows]).reshape(
                 leaf.shape
             )
-        value = self.default_value
+        value: Any = self.default_value
         if isinstance(value, Mapping):
             value = value.get(key, 0.0)
         return 0.0 if value is None else value() if callable(value) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Bounded, Composite
@@ -62,9 +62,9 @@ class RandomTruncationTransform(PlannedTransform):
         prob: float = 0.0,
         first_episode_prob: float | None = None,
         *,
-        step_count_key: Any = "step_count",
-        truncated_key: Any = "truncated",
-        done_key: Any = "done",
+        step_count_key: NestedKey = "step_count",
+        truncated_key: NestedKey = "truncated",
+        done_key: NestedKey = "done",
     ) -> None:
         first_episode_prob = prob if first_episode_prob is None else first_episode_prob
         for name, value in (("prob", prob), ("first_episode_prob", first_episode_prob)):

@@ -32,7 +32,7 @@ class TerminateTransform(PlannedTransform):
 
     writes_done = True
 
-    def __init__(self, stop: Callable[[TensorDictBase], Any], *, write_done: bool = True) -> None:
+    def __init__(self, stop: Callable[[TensorDictBase], bool | torch.Tensor], *, write_done: bool = True) -> None:
         if not callable(stop):
             raise SpecError(
                 f"TerminateTransform: stop must be a function of a TensorDict, found {type(stop).__name__}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Bounded
@@ -41,7 +41,7 @@ class TrajCounter(PlannedTransform):
 
     keeps_nothing = True
 
-    def __init__(self, out_key: Any = "traj_count", *, repeats: int | None = None) -> None:
+    def __init__(self, out_key: NestedKey = "traj_count", *, repeats: int | None = None) -> None:
         super().__init__()
         self.out_keys = [as_key(out_key)]
         self.repeats = 0 if repeats is None else repeats

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 from torch.nn.functional import pad
 
 from steppe.errors import SpecError
@@ -50,7 +52,13 @@ def _part(image: torch.Tensor, top: int, left: int, rows: int, columns: int) -> 
 class _Cropped(ImageTransform):
     """Base class of crops: images ``[*, H, W]`` become ``[*, w, h]``."""
 
-    def __init__(self, w: int, h: int | None, in_keys: Any, out_keys: Any) -> None:
+    def __init__(
+        self,
+        w: int,
+        h: int | None,
+        in_keys: NestedKey | Sequence[NestedKey] | None,
+        out_keys: NestedKey | Sequence[NestedKey] | None,
+    ) -> None:
         super().__init__(in_keys, out_keys)
         self.w, self.h = size_of(type(self).__name__, w=w, h=h if h else w)
 
@@ -77,7 +85,13 @@ class Crop(_Cropped):
     """
 
     def __init__(
-        self, w: int, h: int | None = None, top: int = 0, left: int = 0, in_keys: Any = None, out_keys: Any = None
+        self,
+        w: int,
+        h: int | None = None,
+        top: int = 0,
+        left: int = 0,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
     ) -> None:
         super().__init__(w, h, in_keys, out_keys)
         for name, offset in (("top", top), ("left", left)):
@@ -116,7 +130,13 @@ class CenterCrop(_Cropped):
             (``[*, H, W, 3]``).
     """
 
-    def __init__(self, w: int, h: int | None = None, in_keys: Any = None, out_keys: Any = None) -> None:
+    def __init__(
+        self,
+        w: int,
+        h: int | None = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+    ) -> None:
         super().__init__(w, h, in_keys, out_keys)
 
     def shared_key(self) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Composite, Spec, Unbounded
@@ -35,7 +36,11 @@ class ImageTransform(ObservationTransform):
     keeps_nothing = True
     default_names: ClassVar[tuple[str, ...]] = ("pixels",)
 
-    def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
+    def __init__(
+        self,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
+    ) -> None:
         super().__init__(in_keys, out_keys)
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 from torch.nn.functional import interpolate
 
 from steppe.errors import SpecError
@@ -48,8 +49,8 @@ class Resize(ImageTransform):
         w: int,
         h: int | None = None,
         interpolation: str = "bilinear",
-        in_keys: Any = None,
-        out_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         *,
         antialias: bool = True,
     ) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Spec
@@ -41,8 +42,8 @@ class ToTensorImage(ImageTransform):
         unsqueeze: bool = False,
         dtype: torch.dtype | None = None,
         *,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        in_keys: NestedKey | Sequence[NestedKey] | None = None,
+        out_keys: NestedKey | Sequence[NestedKey] | None = None,
         shape_tolerant: bool = False,
     ) -> None:
         super().__init__(in_keys, out_keys)
