@@ -79,7 +79,7 @@ def test_a_transform_takes_what_torchrl_takes(package, name):
     assert list(parameters) == ARGUMENTS[package][name].split()
 
 
-@pytest.mark.parametrize("name", [name for name in dir(steppe.transforms)])
+@pytest.mark.parametrize("name", dir(steppe.transforms))
 def test_help_shows_the_type_of_each_argument(name):
     parameters = inspect.signature(getattr(steppe.transforms, name)).parameters.values()
     named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]

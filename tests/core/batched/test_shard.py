@@ -183,6 +183,6 @@ def test_some_rows_take_numbers_of_several_choices(counts):
     td = env.rand_action(env.reset())[[2, 0]].set("action", torch.tensor([[counts[2] - 1, 2], [counts[0] - 1, 0]]))
 
     assert env.step_at(td, [2, 0])["next", "observation"].tolist() == [[1], [1]]
-    with pytest.raises(ActionError, match="of row 0"):
+    with pytest.raises(ActionError, match="of environment 0"):
         env.step_at(td.set("action", torch.tensor([[0, 0], [counts[0], 0]])), [2, 0])
     env.close()

@@ -245,7 +245,7 @@ def test_total_frames_stops_a_collector() -> None:
 
 
 def test_frames_are_rounded_up_to_whole_steps_with_one_warning() -> None:
-    with pytest.warns(UserWarning, match="rounded up to 12: 4 steps of 3 rows") as caught:
+    with pytest.warns(UserWarning, match="rounded up to 12: 4 steps of 3 environments") as caught:
         collector = Collector(CountingEnv(batch_size=(3,)), frames_per_batch=10, total_frames=24)
     assert len(caught) == 1
     with collector:

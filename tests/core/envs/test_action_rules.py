@@ -132,8 +132,8 @@ def test_the_row_with_the_wrong_choice_is_named(n):
     assert fit(OneHot(2), rows, (n,)) is rows
     numbers[2], rows[2] = 9, True
 
-    assert "of row 2 must be a whole number from 0 to 1, found 9" in refusal(Categorical(2), numbers, (n,))
-    assert "of row 2 must be one-hot" in refusal(OneHot(2), rows, (n,))
+    assert "of environment 2 must be a whole number from 0 to 1, found 9" in refusal(Categorical(2), numbers, (n,))
+    assert "of environment 2 must be one-hot" in refusal(OneHot(2), rows, (n,))
 
 
 SPEC = "env.full_action_spec['action']"
@@ -286,7 +286,7 @@ def test_rows_that_do_not_act_may_hold_anything():
 
     assert td["next", "observation"].flatten().tolist() == [1, 0]
     td = env.reset().set("action", torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
-    with pytest.raises(ActionError, match="of row 1 must be one-hot"):
+    with pytest.raises(ActionError, match="of environment 1 must be one-hot"):
         env.step(td.set("_step", torch.tensor([False, True])))
 
 
@@ -310,10 +310,10 @@ def test_each_row_is_validated_against_its_own_spec():
     root = env.reset()
 
     assert env.step(root.copy().set("action", torch.tensor([2, 5])))["next", "reward"].flatten().tolist() == [2, 5]
-    with pytest.raises(ActionError, match="of row 0 must be a whole number from 0 to 2, found 5"):
+    with pytest.raises(ActionError, match="of environment 0 must be a whole number from 0 to 2, found 5"):
         env.step(root.copy().set("action", torch.tensor([5, 5])))
     assert env.step_at(root[1:].set("action", torch.tensor([5])), [1])["next", "reward"].item() == 5
-    with pytest.raises(ActionError, match="of row 0 must be a whole number from 0 to 2, found 5"):
+    with pytest.raises(ActionError, match="of environment 0 must be a whole number from 0 to 2, found 5"):
         env.step_at(root[:1].set("action", torch.tensor([5])), [0])
 
 

@@ -116,7 +116,9 @@ def test_unknown_data_of_other_rows_is_an_error(name: str, use: str) -> None:
     with CLASSES[name]() as env:
         UNKNOWN[use](env)
 
-        with pytest.raises(SpecError, match=r"rows that are not reset keep .*'observation'.* Pass the whole root"):
+        with pytest.raises(
+            SpecError, match=r"environments that are not reset keep .*'observation'.* Pass the whole root"
+        ):
             env.reset(masked())
 
 

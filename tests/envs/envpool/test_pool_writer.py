@@ -163,7 +163,7 @@ def test_actions_on_rows_are_validated():
 
     with pytest.raises(ActionError, match="no action at 'action'"):
         env.step(td.exclude("action"))
-    with pytest.raises(ActionError, match=r"of row 1 must be one-hot"):
+    with pytest.raises(ActionError, match=r"of environment 1 must be one-hot"):
         env.step(td.set("action", torch.tensor([[0, 1], [1, 1], [1, 0]])))
     with pytest.raises(KeyError, match="There is no 'step_count' in the data given to step"):
         env.step(env.rand_action(td.exclude("step_count")))

@@ -59,7 +59,7 @@ class LaneRows:
         if not isinstance(self._lanes.store, SlotWriter):
             return "the data has no fixed layout."
         if self._lanes.resets_whole:
-            return "the rows of the batch are reset together."
+            return "the environments of the batch are reset together."
         start = build_td({}, env.batch_size)
         problem = no_row_frames_reason(env, start, acts=True)
         if problem is not None:

@@ -325,8 +325,7 @@ class AsyncEnvPool(BatchedEnv):
         size = reports[0].batch_size
         if size:
             raise NotSupported(
-                f"Environment 0 is a batch itself, {size}. Pass a single environment for each row, or use the batch "
-                "without a pool."
+                f"Environment 0 is a batch itself, {size}. Pass single environments, or use the batch without a pool."
             )
         layout = super()._lay_out(reports)
         if self.stack == "dense" and not layout.alike and layout.row is None:

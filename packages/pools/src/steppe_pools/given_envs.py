@@ -19,9 +19,7 @@ def given_envs(makers: list[Any]) -> list[Any]:
     """
     envs = [maker for maker in makers if isinstance(maker, EnvBase)]
     if len({id(env) for env in envs}) < len(envs):
-        raise SpecError(
-            "The list has the same environment twice. Pass a function that makes an environment for each row."
-        )
+        raise SpecError("The list has the same environment twice. Pass a function that makes each environment.")
     return [partial(_itself, maker) if isinstance(maker, EnvBase) else maker for maker in makers]
 
 

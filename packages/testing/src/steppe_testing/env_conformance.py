@@ -193,7 +193,7 @@ class EnvConformance:
         for key in env.done_keys:
             root = data.get(key)
             assert not bool(root.any()), (
-                f"{key!r} is True at the root of a step, although the rows that ended were reset before"
+                f"{key!r} is True at the root of a step, although environments whose episode ended were reset before"
             )
 
     def test_a_rollout_is_a_chain(self, env: EnvBase) -> None:
@@ -331,7 +331,7 @@ class EnvConformance:
             steps.append(batch.step(root.update(second))["next"][others])
         with_reset, without = steps
         assert_equal_data(
-            with_reset, without, "a step of the rows that were not reset, after the reset of another row,"
+            with_reset, without, "a step of the environments that were not reset, after the reset of another,"
         )
 
     def test_a_partial_step_leaves_other_rows_alone(self, batch: EnvBase) -> None:
@@ -348,7 +348,7 @@ class EnvConformance:
         waited = batch.step(batch.step_mdp(td).update(actions).set("_step", ~mask))["next"]
         once = batch.step(self._begin(batch).update(actions))["next"]
         assert_equal_data(
-            waited[others], once[others], "the first step of rows that were excluded from the step of another row"
+            waited[others], once[others], "the first step of environments that were excluded from the step of another"
         )
 
     def test_a_reset_can_begin_at_a_given_state(self, env: EnvBase) -> None:
@@ -494,7 +494,9 @@ class EnvConformance:
             next_seed = env.set_seed(seed)
             actions = list(batch[row].select(*env.action_keys).unbind(-1))
             single = env.rollout(self.steps, actions=actions, break_when_any_done=False)
-            assert_equal_data(batch[row], single, f"row {row} of a SerialEnv, compared with a single environment,")
+            assert_equal_data(
+                batch[row], single, f"environment {row} of a SerialEnv, compared with a single environment,"
+            )
             seed = next_seed
 
     def test_parallel_equals_serial(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
@@ -550,7 +552,7 @@ def _spec_error(make: Callable[[], EnvBase]) -> str:
 def _other_rows(batch: EnvBase, data: TensorDictBase) -> list[int]:
     """Return all rows except row 1."""
     if data.batch_dims != 1 or data.batch_size[0] < 2:
-        pytest.skip(f"a batch of size {tuple(data.batch_size)} does not have two rows")
+        pytest.skip(f"a batch of size {tuple(data.batch_size)} does not have two environments")
     return [row for row in range(data.batch_size[0]) if row != 1]
 
 

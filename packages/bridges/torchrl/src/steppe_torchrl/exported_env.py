@@ -249,8 +249,8 @@ def _rows_differ(env: EnvBase, kind: str) -> str:
     differing = sorted({key for part in parts for key in part if part.get(key) != parts[0].get(key)} | set(), key=str)
     shapes = [part.get(differing[0], "no entry") for part in parts] if differing else []
     return (
-        f"as_torchrl: the rows of this {type(env).__name__} have different entries in {kind}: {differing}, with the "
-        f"shapes {shapes}. TorchRL needs one spec for all rows: pad the entries in the environments, or export them "
+        f"as_torchrl: the environments of this {type(env).__name__} have different entries in {kind}: {differing}, "
+        f"with the shapes {shapes}. TorchRL needs one spec for all: pad the entries in them, or export them "
         "one by one."
     )
 

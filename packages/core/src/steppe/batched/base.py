@@ -440,7 +440,7 @@ class BatchedEnv(EnvBase):
         if next_tensordict.batch_size[:1] != (len(rows),):
             raise NotSupported(
                 f"An environment overrides step_mdp, which is called with the data of its own environment: "
-                f"{len(rows)} rows are needed, found data of batch size {tuple(next_tensordict.batch_size)}."
+                f"data of {len(rows)} environments is needed, found batch size {tuple(next_tensordict.batch_size)}."
             )
         calls: list[Any] = [((row.to("cpu") if row.device else row,), {}) for row in next_tensordict.unbind(0)]
         roots = stack_rows(self._ask(("step_mdp",), calls, rows))

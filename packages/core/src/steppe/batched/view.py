@@ -116,7 +116,7 @@ class BatchView(EnvBase):
         return True
 
     def __repr__(self) -> str:
-        return f"<rows {self._rows.tolist()} of {self._batch!r}>"
+        return f"<environments {self._rows.tolist()} of {self._batch!r}>"
 
 
 def _rows_of_index(index: Any, n: int) -> list[int]:
@@ -127,10 +127,10 @@ def _rows_of_index(index: Any, n: int) -> list[int]:
         chosen = np.empty(0, np.int64)
     if not chosen.size or chosen.ndim > 1:
         raise IndexError(
-            f"Rows of this batch are numbered from 0 to {n - 1}, and chosen by a number, a slice, a list, a tensor or "
-            f"a mask of {n} values, found {index!r}."
+            f"Environments of this batch are numbered from 0 to {n - 1}, and chosen by a number, a slice, a list, a "
+            f"tensor or a mask of {n} values, found {index!r}."
         )
     rows: list[int] = chosen.reshape(-1).tolist()
     if len(set(rows)) != len(rows):
-        raise IndexError(f"A row may be named once, found {rows}.")
+        raise IndexError(f"An environment may be named once, found {rows}.")
     return rows

@@ -35,7 +35,7 @@ _NOT_SUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(
         ("weight_updater", "weight_sync_schemes", "weight_recv_schemes"), ((None,), "call update_policy_weights_")
     ),
-    "reset_when_done": ((True,), "a loop with env.step, because rows that have ended cannot be stepped on"),
+    "reset_when_done": ((True,), "a loop with env.step, because an environment is not stepped after its episode"),
     "extend_buffer": ((True,), "postproc=, or a replay buffer whose extend does it"),
     "backend": ((None, "direct"), _ONE_PROCESS),
     "num_collectors": ((None, 1), _ONE_PROCESS),

@@ -339,7 +339,7 @@ class Collector(DataCollectorBase):
         self.backend.check_open()
         # Environments that take any keyword would drop it, and all rows would begin new episodes.
         if kwargs.pop("index", None) is not None:
-            raise TypeError(f"{type(self).__name__}.reset takes no index=: it begins new episodes in all rows.")
+            raise TypeError(f"{type(self).__name__}.reset takes no index=: it begins new episodes in all environments.")
         self._reset_with(kwargs)
         self._delivery.drop_all()
 

@@ -69,7 +69,7 @@ class LocalBackend(CollectorBackend):
             agent = agent_stepper(name, env, acting.policy, groups, keeps_states=keeps_states)
             self.env_batch_size, rows = env.batch_size, env.numel()
             steps = -(-frames // rows)
-            self.frames_per_batch, self.parts_of_batch = steps * rows, f"{steps} steps of {rows} rows"
+            self.frames_per_batch, self.parts_of_batch = steps * rows, f"{steps} steps of {rows} environments"
             same = bool(settings["return_same_td"])
             self.batches = BatchMaker(env, acting, agent, metadata, steps=steps, stopped=stopped, same=same)
             self.sole_use = SoleUse(env)

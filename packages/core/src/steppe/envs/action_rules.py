@@ -170,7 +170,7 @@ class ActionRule:
             leaf: Spec = self._leaf[row] if self._batch_dims else self._leaf
             allows = leaf.array_check()
             if allows is not None and not allows(value[at].detach().cpu().numpy()):
-                where = f" of row {row[0] if len(row) == 1 else row}"
+                where = f" of environment {row[0] if len(row) == 1 else row}"
                 hint = choice_hint(leaf, value if acting is None else value[at], spec_of(self.key, rows))
                 raise ActionError(self._invalid(leaf, value[at], where, hint if acting is None else ""))
 

@@ -122,9 +122,9 @@ class ResetAndStep(EnvAttributes):
         lacking = [key for key in lacking if key not in self.done_keys]  # a row that goes on has not ended
         if lacking and not self.base_state.caller_keeps_rows:
             raise SpecError(
-                f"{type(self).__name__}.{what}: the rows that are not {what} keep their {lacking[0]!r}, which the data "
-                "lacks and the environment does not know: something else has stepped it, or nothing yet. Pass the "
-                "whole root, as reset, step_mdp or step_and_maybe_reset returned it, with the mask."
+                f"{type(self).__name__}.{what}: the environments that are not {what} keep their {lacking[0]!r}, which "
+                "the data lacks and the environment does not know: something else has stepped it, or nothing yet. "
+                "Pass the whole root, as reset, step_mdp or step_and_maybe_reset returned it, with the mask."
             )
 
     @contextmanager

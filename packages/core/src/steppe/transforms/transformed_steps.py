@@ -267,8 +267,8 @@ class TransformedSteps(EnvBase):
         for key, value in after.items():
             if value is not before[key] and not torch.equal(before[key].to(value.device), value):
                 raise StateError(
-                    "A transform wrote 'done' although its writes_done is False, after the environment had reset the "
-                    "rows that it ended. Set writes_done = True in its class."
+                    "A transform wrote 'done' although its writes_done is False, after the environment had reset where "
+                    "it ended an episode. Set writes_done = True in its class."
                 )
 
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:

@@ -137,8 +137,8 @@ class Batch:
             # The next step resets these rows. Until then, their last observation is the newest.
             return dict(self.last), {}
         raise NotSupported(
-            f"{self.env} cannot reset the rows {np.flatnonzero(mask).tolist()}: it resets all rows, or rows that have "
-            "just ended. Reset all rows, or make the batch with SerialEnv or ParallelEnv."
+            f"{self.env} cannot reset the environments {np.flatnonzero(mask).tolist()}: it resets all, or those whose "
+            "episode has just ended. Reset all, or make the batch with SerialEnv or ParallelEnv."
         )
 
     def _whole_reset(self, seed: int | None, options: dict[str, object] | None) -> tuple[Any, Any]:
@@ -203,10 +203,10 @@ class Batch:
         If the library must reset them before a step, reset them.
         """
         if (excluded & ~self.ended).any():
+            running = np.flatnonzero(excluded & ~self.ended).tolist()
             raise NotSupported(
-                f"{self.env} steps all of its rows and cannot skip the rows "
-                f"{np.flatnonzero(excluded & ~self.ended).tolist()}, which have not ended. To step only some rows, use "
-                "SerialEnv or ParallelEnv."
+                f"{self.env} steps all of its environments and cannot skip the environments {running}, whose "
+                "episodes have not ended. To step only some environments, use SerialEnv or ParallelEnv."
             )
         if self.autoreset is Autoreset.BY_MASK and excluded.any():
             self._masked_reset(excluded, None)

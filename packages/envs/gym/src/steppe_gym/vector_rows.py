@@ -191,9 +191,9 @@ class VectorRows:
         else:
             if self.autoreset == DISABLED and self._ended.any():
                 raise StateError(
-                    f"The episodes of rows {np.flatnonzero(self._ended).tolist()} have ended: reset them with "
-                    "reset(options={'reset_mask': mask}). With autoreset_mode='next_step' or 'same_step', rows are "
-                    "reset automatically."
+                    f"The episodes of environments {np.flatnonzero(self._ended).tolist()} have ended: reset them with "
+                    "reset(options={'reset_mask': mask}). With autoreset_mode='next_step' or 'same_step', they "
+                    "are reset automatically."
                 )
             self._step(decoded)
             if self._copies_roots:

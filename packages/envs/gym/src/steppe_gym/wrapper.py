@@ -113,8 +113,8 @@ class GymWrapper(GymLikeEnv):
             kwargs["batch_size"] = (int(env.num_envs),)
             if (frame_skip or 1) > 1:
                 raise NotSupported(
-                    "GymWrapper cannot repeat actions in a vector environment, whose rows end at different steps. Make "
-                    "one whose environments repeat actions: GymEnv(name, num_envs, frame_skip=...)."
+                    "GymWrapper cannot repeat actions in a vector environment, whose environments end at different "
+                    "steps. Make one whose environments repeat actions: GymEnv(name, num_envs, frame_skip=...)."
                 )
         super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
         state = self.__dict__

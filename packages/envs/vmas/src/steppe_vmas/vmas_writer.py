@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_PARTIAL_STEP", "VmasWriter"]
 
 NO_PARTIAL_STEP = (
-    "VMAS steps all its environments at once: there is no partial step. Step all of them and ignore the other rows."
+    "VMAS steps all its environments at once: there is no partial step. Step all of them and ignore the others."
 )
 
 

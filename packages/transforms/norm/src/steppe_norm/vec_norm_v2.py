@@ -61,7 +61,7 @@ class VecNormV2(RunningNorm):
     ) -> None:
         if not stateful:
             raise NotSupported(
-                "VecNormV2: stateful=False, statistics of each row in the data, is not supported: leave it out."
+                "VecNormV2: stateful=False, statistics of each environment in the data, is not supported: leave it out."
             )
         super().__init__(in_keys, out_keys, lock=lock, decay=decay, eps=eps)
         self.stateful = True
@@ -83,8 +83,8 @@ class VecNormV2(RunningNorm):
     def _check_batch(self, key: Any, batch_dims: int) -> None:
         if batch_dims and not self.reduce_batch_dims:
             raise NotSupported(
-                "VecNormV2: around a batch, pass reduce_batch_dims=True for one average over its rows. For separate "
-                "statistics of each row, put the transform inside the batch."
+                "VecNormV2: around a batch, pass reduce_batch_dims=True for one average over its environments. For "
+                "separate statistics of each, put the transform inside the batch."
             )
 
     def update(self, arrays: Any, rows: Any) -> None:

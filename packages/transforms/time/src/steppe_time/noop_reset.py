@@ -82,8 +82,8 @@ class NoopResetEnv(SteppingTransform):
                 remaining[row], trials[row] = totals[row], trials[row] + 1
                 if trials[row] > _TRIALS:
                     raise StateError(
-                        f"NoopResetEnv: in row {row} the episode ended {trials[row]} times before {totals[row]} random "
-                        f"actions were taken. Choose noops below {self.noops}."
+                        f"NoopResetEnv: in environment {row} the episode ended {trials[row]} times before "
+                        f"{totals[row]} random actions were taken. Choose noops below {self.noops}."
                     )
             if over:
                 data = env.maybe_reset(data)

@@ -115,7 +115,7 @@ class _StackedActions:
                 for key, mask_key in inside.items()
                 if part.get(key, None) is not None and part_root.get(mask_key, None) is not None
             }
-            place = f" of row {i}" if stacks_rows else f" of member {i} of {_shortest(prefix)!r}"
+            place = f" of environment {i}" if stacks_rows else f" of member {i} of {_shortest(prefix)!r}"
             self._plans.append(MaskedActions(part, part_root, specs_of_rows, batch_dims - stacks_rows, place))
 
     def draw(self, tensordict: TensorDictBase, lead: torch.Size, generator: torch.Generator | None) -> TensorDictBase:

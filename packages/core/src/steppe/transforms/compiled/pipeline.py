@@ -155,7 +155,7 @@ class Pipeline:
             return plan_rows(writer.layout, chain, self.base_specs)
         specs = EnvSpecs.of_row(base)
         if specs is None:
-            return None, "the rows of the batch differ, or it has states."
+            return None, "the environments of the batch differ, or it has states."
         casts = writer.own_rows is None
         return plan_rows(
             writer.layout, links(parts, specs, RootReads(base)), specs, of_batch=True, casts_in_write=casts

@@ -305,7 +305,7 @@ def _no_rows_reason(link: Link) -> str | None:
     if any(parameter.requires_grad for parameter in part.parameters()):
         return f"{name} has parameters, through which gradients may pass."
     if part.writes_step:
-        return f"{name} may exclude rows from a step."
+        return f"{name} may exclude environments from a step."
     differs = hook.rows is not None and bool(hook.rows.wrap or hook.rows.kept)
     if (hook.before_reset is not None and not differs) or hook.instead_of_reset is not None:
         return f"{name} changes the argument of reset."
