@@ -15,11 +15,12 @@ from torch.utils._device import _device_constructors
 from tools.workspace import ROOT, packages
 
 MAKERS = {function.__name__ for function in _device_constructors()}
+# Templates are not code of steppe, and doubles are written like their libraries.
 FILES = [
     path
     for package in packages()
     for path in sorted((package.path / "src").rglob("*.py"))
-    if "templates" not in path.parts
+    if not {"templates", "doubles"} & set(path.parts)
 ]
 
 

@@ -213,6 +213,8 @@ def test_no_underscored_name_leaves_its_folder_or_package():
     sources: dict[str, list[str]] = {}
     for package in packages():
         for path in (package.path / "src").rglob("*.py"):
+            if "doubles" in path.parts:  # they have the underscored names of their libraries
+                continue
             room = path.relative_to(core).parts[0] if package.name == "steppe" else package.name
             sources.setdefault(room, []).append(path.read_text(encoding="utf-8"))
 

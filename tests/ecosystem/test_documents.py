@@ -41,6 +41,7 @@ _APART = {
     "craftax": "craftax",
     "sb3": "stable_baselines3",
     "playground": "mujoco_playground",
+    "isaac": "isaacgym",
 }
 #: The same for guides, by name.
 _GUIDES_APART = {"stable-baselines3": "stable_baselines3"}

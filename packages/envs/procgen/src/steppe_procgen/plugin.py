@@ -6,7 +6,6 @@ Importing this module imports neither Procgen nor torch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from steppe.registry import LibraryInfo, hookimpl, installed_library
@@ -33,5 +32,5 @@ def steppe_library() -> LibraryInfo:
     """Return name, version and path of the installed Procgen, the mirror or the original."""
     try:
         return installed_library("procgen-mirror", "procgen")
-    except PackageNotFoundError:
+    except ModuleNotFoundError:
         return installed_library("procgen", "procgen")
