@@ -42,6 +42,7 @@ _APART = {
     "sb3": "stable_baselines3",
     "playground": "mujoco_playground",
     "isaac": "isaacgym",
+    "smacv2": "smacv2",
 }
 #: The same for guides, by name.
 _GUIDES_APART = {"stable-baselines3": "stable_baselines3"}
