@@ -43,6 +43,9 @@ _APART = {
     "playground": "mujoco_playground",
     "isaac": "isaacgym",
     "smacv2": "smacv2",
+    "robohive": "robohive",
+    "habitat": "habitat",
+    "safety-gymnasium": "safety_gymnasium",
 }
 #: The same for guides, by name.
 _GUIDES_APART = {"stable-baselines3": "stable_baselines3"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+import torch
+from tensordict import TensorDict
 
 from steppe_testing import EnvConformance, PluginConformance
 
@@ -24,10 +26,19 @@ class TestPlugin(PluginConformance):
     wraps_library = False  # no package index has it: the plugin checks it, see test_env
 
 
-class TestAMap(EnvConformance):
+class Masked(EnvConformance):
+    """The kit repeats actions in other positions, so it takes the one that living agents always have: stop."""
+
+    def _actions(self, env):
+        leaf = env.full_action_spec["agents", "action"].zero()
+        stop = leaf + 1 if leaf.ndim == 1 else leaf.zero_().index_fill_(1, torch.tensor([1]), 1)
+        return [TensorDict({"agents": TensorDict({"action": stop.clone()}, [len(stop)])}, []) for _ in range(3)]
+
+
+class TestAMap(Masked):
     env_id = "smacv2:3m"
 
 
-class TestTeamsWithOneHotActions(EnvConformance):
+class TestTeamsWithOneHotActions(Masked):
     env_id = "smacv2:10gen_terran"
     kwargs: ClassVar = {"capability_config": TEAMS, "categorical_actions": False}

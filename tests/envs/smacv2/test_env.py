@@ -153,9 +153,11 @@ def test_resets_leave_no_other_game_running():
     before = Game.running
     env = SMACv2Env("3m", seed=0)
     assert Game.running == before, "the constructor launches none"
+    begun = []
     for _ in range(3):
-        env.reset()
+        begun.append(env.reset()["state"])
         assert Game.running == before + 1
+    assert not torch.equal(begun[0], begun[1]), "the game is not launched again with the same seed"
     env.set_seed(1)
     env.reset()
     assert Game.running == before + 1

@@ -126,11 +126,10 @@ class SMACv2Wrapper(LibraryWrapper, ArrayEnv):
 
     def reset_into(self, out: dict[Any, np.ndarray], seed: int | None, env_info: object) -> None:
         """Begin an episode."""
-        battle = self._battle
-        if battle._episode_count == 0 and self._available is not None:
-            # Until an episode has ended, reset() launches another StarCraft and leaves this one running.
-            self._env.close()
         observations, state = self._call(self._env.reset)
+        # Until an episode has ended, each reset would launch another StarCraft with the same seed, leave this one
+        # running, and add to the sum that scales rewards.
+        self._battle._episode_count = max(1, self._battle._episode_count)
         self._write(observations, state, out)
         for name in (*_INFO_FLAGS, *_INFO_COUNTS):
             out["info", name][...] = 0
