@@ -62,7 +62,7 @@ def steppe_make_env(name):
 
 def test_a_failed_check_is_named_and_the_others_run(steppe, fake_dist):
     fake_dist("restless", envs={"restless": "restless"}, files={"restless.py": RESTLESS})
-    status, out, _ = steppe("check", "restless:a", "--workers", "1")
+    status, out, _ = steppe("check", "restless:a", "--num-envs", "1")
     lines = out.splitlines()
     assert status == 1
     assert lines[0] == "ok      reset and step fit the specs"
@@ -91,7 +91,7 @@ def steppe_make_env(name):
 def test_check_names_what_keeps_an_env_off_the_fast_path(steppe, fake_dist):
     """An overridden method that makes steps slower is reported and is no failure."""
     fake_dist("own", envs={"own": "own"}, files={"own.py": OVERRIDDEN})
-    status, out, _ = steppe("check", "own:a", "--workers", "1")
+    status, out, _ = steppe("check", "own:a", "--num-envs", "1")
     assert status == 0, out
     assert "slower  steps make TensorDicts, without the fast path: _step is overridden.\n" in out
 
@@ -101,8 +101,8 @@ def test_check_names_what_keeps_an_env_off_the_fast_path(steppe, fake_dist):
     [
         (["nobody:a"], "steppe check: No plugin provides 'nobody:'"),
         (
-            ["gym:CartPole-v1", "--workers", "0"],
-            "steppe check: argument --workers: expected a positive integer, got '0'",
+            ["gym:CartPole-v1", "--num-envs", "0"],
+            "steppe check: argument --num-envs: expected a positive integer, got '0'",
         ),
         (["gym:CartPole-v1", "--device", "moon"], "steppe check: --device 'moon' cannot be used: "),
         (["gym:CartPool-v1"], "steppe check: Plugin 'gym' (steppe-gym"),
@@ -168,7 +168,7 @@ def steppe_make_env(name):
 
 def test_random_actions_keep_to_the_masks_of_each_state(steppe, fake_dist):
     fake_dist("fields", envs={"fields": "fields"}, files={"fields.py": FIELDS})
-    status, out, _ = steppe("check", "fields:100", "--workers", "3")
+    status, out, _ = steppe("check", "fields:100", "--num-envs", "3")
     assert status == 0, out
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import steppe
-from steppe.errors import EnvNotFound, PluginNotFound, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, PluginNotFound
 from steppe_testing import CountingEnv, FailingEnv
 from steppe_tune import Setting, tune
 from steppe_tune.race import measured_of
@@ -93,9 +93,9 @@ def test_an_error_of_the_environment_closes_everything():
 
 
 def test_wrong_arguments_are_errors_at_once():
-    with pytest.raises(SpecError, match="num_envs must be a whole number >= 1, or None, found 0"):
+    with pytest.raises(ArgumentError, match="num_envs must be a whole number >= 1, or None, found 0"):
         tune("gym:CartPole-v1", num_envs=0)
-    with pytest.raises(SpecError, match="seconds must be above 0, found -1"):
+    with pytest.raises(ArgumentError, match="seconds must be above 0, found -1"):
         tune("gym:CartPole-v1", seconds=-1)
     with pytest.raises(PluginNotFound):
         tune("nowhere:CartPole-v1")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, make_env
-from steppe.errors import SpecError, WorkerError
+from steppe.errors import ArgumentError, WorkerError
 from steppe_testing import ArrayCountingEnv, FailingEnv
 
 
@@ -143,7 +143,7 @@ def test_an_assigned_attribute_changes_the_steps(pendulums: Any) -> None:
 
 
 def test_a_list_needs_a_value_for_each_environment(pendulums: Any) -> None:
-    with pytest.raises(SpecError, match="g needs a list of 4 values, one for each environment, found 3"):
+    with pytest.raises(ArgumentError, match="g needs a list of 4 values, one for each environment, found 3"):
         pendulums.g = [1.0, 2.0, 3.0]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from steppe import EnvCreator, ParallelEnv, SerialEnv
-from steppe.errors import IgnoredArgumentWarning, SpecError, StateError
+from steppe.errors import ArgumentError, IgnoredArgumentWarning, StateError
 from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
 
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
@@ -110,7 +110,7 @@ class Threads(CountingEnv):
 def test_num_sub_threads_is_what_torch_uses_in_workers() -> None:
     with ParallelEnv(2, Threads, num_processes=2) as one, ParallelEnv(2, Threads, num_sub_threads=2) as two:
         assert (one.torch_threads, two.torch_threads) == ([1, 1], [2, 2])
-    with pytest.raises(SpecError, match="num_sub_threads=2 is not supported with mp_start_method='fork'"):
+    with pytest.raises(ArgumentError, match="num_sub_threads=2 is not supported with mp_start_method='fork'"):
         ParallelEnv(2, Threads, num_sub_threads=2, mp_start_method="fork")
 
 
@@ -153,10 +153,29 @@ def test_the_state_of_a_creator_equals_a_new_environments() -> None:
 @pytest.mark.parametrize("seconds", [0, -1.0])
 def test_an_invalid_step_timeout_is_refused_before_the_start(seconds: float) -> None:
     """A step_timeout that is not above 0 is refused before any worker starts."""
-    with pytest.raises(SpecError, match="step_timeout is a number of seconds above 0"):
+    with pytest.raises(ArgumentError, match="step_timeout is a number of seconds above 0"):
         ParallelEnv(2, "gym:CartPole-v1", step_timeout=seconds)
 
 
 def test_a_second_function_is_no_argument_of_the_first():
-    with pytest.raises(SpecError, match="EnvCreator takes one function; create_env_kwargs is a dict"):
+    with pytest.raises(ArgumentError, match="EnvCreator takes one function; create_env_kwargs is a dict"):
         EnvCreator(ArrayCountingEnv, ArrayCountingEnv)
+
+
+@BOTH
+def test_num_envs_is_another_name_of_num_workers(batch: Any) -> None:
+    with batch(create_env_fn=CountingEnv, num_envs=3) as env:
+        assert env.num_workers == 3
+        assert env.reset().batch_size == (3,)
+    with pytest.raises(TypeError, match="num_workers and num_envs are names of one argument"):
+        batch(2, CountingEnv, num_envs=2)
+    with pytest.raises(ArgumentError, match="num_workers is a whole number >= 1, found 0"):
+        batch(num_envs=0, create_env_fn=CountingEnv)
+    with pytest.raises(TypeError, match=r"needs the number of environments and what makes one"):
+        batch(2)
+
+
+@BOTH
+def test_arguments_of_environments_have_a_place_of_their_own(batch: Any) -> None:
+    with pytest.raises(TypeError, match=r"go into create_env_kwargs=\{'max_length': 5\}"):
+        batch(2, CountingEnv, max_length=5)

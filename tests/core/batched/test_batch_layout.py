@@ -10,7 +10,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
 from steppe import EnvBase, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported
 from steppe.specs import Categorical, Composite, Stacked, Unbounded
 from steppe_testing import (
     ArrayCountingEnv,
@@ -142,7 +142,7 @@ def test_a_factory_of_raw_environments_names_the_wrapper() -> None:
     import gymnasium
 
     env = SerialEnv(2, lambda: gymnasium.make("CartPole-v1"))
-    with pytest.raises(SpecError, match="not a steppe environment"):
+    with pytest.raises(ArgumentError, match="not a steppe environment"):
         env.reset()
 
 

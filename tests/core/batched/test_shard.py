@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe import EnvBase, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
-from steppe.errors import ActionError, SpecError
+from steppe.errors import ActionError, ArgumentError
 from steppe.specs import MultiCategorical
 from steppe_testing import (
     ArrayCountingEnv,
@@ -166,7 +166,7 @@ def test_arguments_of_a_reset_go_to_their_rows(batch: Any) -> None:
         )
         shared = env.reset(options={"low": 0.03, "high": 0.04})
 
-        with pytest.raises(SpecError, match="list_of_kwargs needs 2 dicts"):
+        with pytest.raises(ArgumentError, match="list_of_kwargs needs 2 dicts"):
             env.reset(list_of_kwargs=[{}])
     assert root["observation"][0].max() <= 0 <= root["observation"][1].min() - 0.04
     assert shared["observation"].min() >= 0.03

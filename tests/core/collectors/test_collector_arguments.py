@@ -10,7 +10,15 @@ import torch
 from tensordict.nn import TensorDictModule
 
 from steppe import Collector, SerialEnv, SyncDataCollector
-from steppe.errors import EnvNotFound, IgnoredArgumentWarning, NotSupported, PluginNotFound, PolicyError, SpecError
+from steppe.errors import (
+    ArgumentError,
+    EnvNotFound,
+    IgnoredArgumentWarning,
+    NotSupported,
+    PluginNotFound,
+    PolicyError,
+    SpecError,
+)
 from steppe_testing import CountingEnv
 
 
@@ -30,7 +38,7 @@ def test_keyword_arguments_reach_the_function() -> None:
     [
         (3, TypeError, "takes an environment, an id or a function that makes one, found int"),
         ([CountingEnv, CountingEnv], TypeError, r"SerialEnv\(n, functions\)"),
-        (dict, SpecError, "returned dict where an environment is needed"),
+        (dict, ArgumentError, "returned dict where an environment is needed"),
         ("nobody:a", PluginNotFound, "nobody"),
         ("gym:Nothing-v0", EnvNotFound, "Nothing-v0"),
     ],
@@ -129,8 +137,8 @@ def test_an_argument_without_effect_warns(name: str, value: Any) -> None:
         ({"trajs_per_batch": 2, "track_traj_ids": False}, TypeError, "needs the ids"),
         ({"trajs_per_batch": 2, "split_trajs": True}, TypeError, "whole trajectories"),
         ({"traj_format": "cat"}, TypeError, "is for trajs_per_batch="),
-        ({"trajs_per_batch": 2, "traj_format": "flat"}, SpecError, "'padded' or 'cat', found 'flat'"),
-        ({"trajs_per_batch": 0}, SpecError, "trajs_per_batch is a whole number >= 1, found 0"),
+        ({"trajs_per_batch": 2, "traj_format": "flat"}, ArgumentError, "'padded' or 'cat', found 'flat'"),
+        ({"trajs_per_batch": 0}, ArgumentError, "trajs_per_batch is a whole number >= 1, found 0"),
         ({"replay_buffer": [], "return_same_td": True}, TypeError, "writes over"),
     ],
 )

@@ -28,7 +28,7 @@ from steppe import (
     exploration_type,
     make_env,
 )
-from steppe.errors import ClosedError, SpecError, WorkerError
+from steppe.errors import ArgumentError, ClosedError, SpecError, WorkerError
 from steppe_testing import (
     ArrayCountingEnv,
     AutoResettingCountingEnv,
@@ -595,7 +595,9 @@ def test_attributes_of_environments_change_between_batches(name: str) -> None:
         next(batches)
         assert collector.get_attr("g") == [0.5 + row for row in range(n)]
         assert collector.call("has_wrapper_attr", "g") == [True] * n
-        with pytest.raises(SpecError, match=f"g needs a list of {n} values, one for each environment, found {n + 1}"):
+        with pytest.raises(
+            ArgumentError, match=f"g needs a list of {n} values, one for each environment, found {n + 1}"
+        ):
             collector.set_attr("g", [1.0] * (n + 1))
         with pytest.raises((AttributeError, WorkerError), match="no_such_name"):
             collector.set_attr("no_such_name", 1.0)

@@ -18,7 +18,7 @@ from steppe import (
     SyncDataCollector,
 )
 from steppe.collectors import CategoricalActor
-from steppe.errors import SpecError, WorkerTimeout
+from steppe.errors import ArgumentError, WorkerTimeout
 from steppe_testing import CountingEnv, assert_equal_data
 
 CART = "gym:CartPole-v1"
@@ -135,7 +135,7 @@ def test_policy_seeds_determine_only_the_policy() -> None:
     assert first["number"].eq(5).all()
     assert torch.equal(first["action"], other["action"])
     assert not torch.equal(first["observation"], other["observation"])
-    with pytest.raises(SpecError, match="policy_seeds lists 3 numbers for 2 workers"):
+    with pytest.raises(ArgumentError, match="policy_seeds lists 3 numbers for 2 workers"):
         Collector(CART, SeededPolicy(), num_workers=2, policy_seeds=[1, 2, 3])
 
 
@@ -150,7 +150,7 @@ def test_each_worker_may_have_a_seed() -> None:
     assert torch.equal(observed([1, 5])[:2], first[:2])
     assert not torch.equal(observed([1, 5])[2:], first[2:])
     assert torch.equal(observed([1], 0), observed(1, 0))
-    with pytest.raises(SpecError, match="seeds lists 1 numbers for 2 workers"):
+    with pytest.raises(ArgumentError, match="seeds lists 1 numbers for 2 workers"):
         observed([1])
     with pytest.raises(TypeError, match="seed= or seeds="):
         Collector(pair, seed=1, seeds=[1])
@@ -184,5 +184,5 @@ def test_a_worker_that_does_not_start_exceeds_start_timeout() -> None:
 
 @pytest.mark.parametrize("number", [-1, 1.5, "2"])
 def test_an_invalid_num_workers_is_named(number: Any) -> None:
-    with pytest.raises(SpecError, match="num_workers is a whole number >= 1, found"):
+    with pytest.raises(ArgumentError, match="num_workers is a whole number >= 1, found"):
         Collector("gym:CartPole-v1", frames_per_batch=10, total_frames=10, num_workers=number)

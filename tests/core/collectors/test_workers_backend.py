@@ -27,7 +27,7 @@ from steppe import (
     TransformedEnv,
     aSyncDataCollector,
 )
-from steppe.errors import PolicyError, SpecError, WorkerError, WorkerTimeout
+from steppe.errors import ArgumentError, PolicyError, SpecError, WorkerError, WorkerTimeout
 from steppe_testing import CountingEnv, DynamicSpecEnv, TextCountingEnv, assert_equal_data
 from tests.core.collectors.buffers import Buffer
 from tests.core.collectors.worker_policies import (
@@ -324,15 +324,15 @@ def test_garbage_collection_ends_the_workers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ({"create_env_fn": counting}, SpecError, "num_workers="),
+        ({"create_env_fn": counting}, ArgumentError, "num_workers="),
         ({"create_env_fn": []}, SpecError, "empty list"),
-        ({"frames_per_batch": [1, 2, 3]}, SpecError, "lists 3 numbers for 2 workers"),
-        ({"frames_per_batch": 0}, SpecError, "whole number >= 1"),
-        ({"cat_results": 1}, SpecError, "'stack', 0 or -1"),
-        ({"preemptive_threshold": 1.5}, SpecError, "between 0 and 1"),
-        ({"env_device": ["cpu"] * 3}, SpecError, "env_device lists 3 values for 2 workers"),
+        ({"frames_per_batch": [1, 2, 3]}, ArgumentError, "lists 3 numbers for 2 workers"),
+        ({"frames_per_batch": 0}, ArgumentError, "whole number >= 1"),
+        ({"cat_results": 1}, ArgumentError, "'stack', 0 or -1"),
+        ({"preemptive_threshold": 1.5}, ArgumentError, "between 0 and 1"),
+        ({"env_device": ["cpu"] * 3}, ArgumentError, "env_device lists 3 values for 2 workers"),
         ({"frames_per_bach": 3}, TypeError, "frames_per_batch"),
-        ({"num_workers": 3}, SpecError, "lists 2"),
+        ({"num_workers": 3}, ArgumentError, "lists 2"),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_worker_starts(arguments: Any, error: Any, said: str) -> None:

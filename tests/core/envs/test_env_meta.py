@@ -331,7 +331,8 @@ def test_an_environment_may_have_set_seed_without_an_argument(base, place):
         env.set_seed(7)
 
 
-def test_a_step_method_without_underscore_is_pointed_out():
+@pytest.mark.parametrize("name", ["reset", "step"])
+def test_a_method_without_underscore_is_pointed_out(name):
     """If a class defines step instead of _step, the error says to rename it."""
 
     class Gymlike(EnvBase):
@@ -339,14 +340,12 @@ def test_a_step_method_without_underscore_is_pointed_out():
             super().__init__()
             self.observation_spec = Unbounded((1,))
 
-        def step(self, action):
-            return None
-
-        def _reset(self, tensordict=None):
-            return TensorDict({"observation": torch.zeros(1)})
-
         _set_seed = CountingEnv._set_seed
 
-    env = Gymlike()
-    with pytest.raises(NotSupported, match=r"_step\(tensordict\)\. It defines step: call that _step"):
-        env._step(env.reset())
+    setattr(Gymlike, name, lambda self, action=None: None)
+    setattr(Gymlike, "_step" if name == "reset" else "_reset", lambda self, tensordict=None: TensorDict({}))
+
+    with pytest.raises(
+        NotSupported, match=rf"Gymlike defines {name}, and no _{name}\(tensordict\)\. Rename it to _{name}"
+    ):
+        Gymlike()

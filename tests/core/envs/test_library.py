@@ -9,7 +9,7 @@ import torch
 
 from steppe import ParallelEnv
 from steppe.envs import LibraryWrapper, MadeByName, base_arguments
-from steppe.errors import ClosedError, SpecError
+from steppe.errors import ArgumentError, ClosedError
 
 
 class Library:
@@ -97,5 +97,5 @@ def test_one_worker_or_none_makes_the_environment():
     copied = copy.deepcopy(Named("first"))
     assert type(copied) is Named
     assert copied.level == 3
-    with pytest.raises(SpecError, match=r"num_workers is a whole number >= 0, found 2\.5"):
+    with pytest.raises(ArgumentError, match=r"num_workers is a whole number >= 0, found 2\.5"):
         Named("first", num_workers=2.5)

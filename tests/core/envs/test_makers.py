@@ -10,7 +10,7 @@ import pytest
 from steppe.batched import ParallelEnv, SerialEnv
 from steppe.collectors import SyncDataCollector
 from steppe.envs import EnvBase
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.transforms import RewardSum, StepCounter, Transform, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
@@ -25,7 +25,7 @@ def test_an_environment_class_makes_a_parallel_batch():
 def test_a_wrong_configuration_changes_nothing():
     env = ParallelEnv(4, ArrayCountingEnv, num_processes=2)
 
-    with pytest.raises(SpecError, match="num_processes is a whole number >= 2 with caller_share, found 1"):
+    with pytest.raises(ArgumentError, match="num_processes is a whole number >= 2 with caller_share, found 1"):
         env.configure_parallel(num_processes=1, caller_share=True)
     with pytest.raises(TypeError, match="no argument 'num_process': did you mean 'num_processes'"):
         env.configure_parallel(num_process=1)

@@ -198,3 +198,8 @@ def test_a_logger_is_found_by_the_name_of_its_class(paper):
     assert "PaperLogger" in dir(steppe.loggers)
     with pytest.raises(AttributeError, match=r"has no attribute 'PaprLogger'. Did you mean 'PaperLogger'\?"):
         _ = steppe.loggers.PaprLogger
+
+
+def test_a_misspelt_name_of_steppe_suggests_the_right_one():
+    with pytest.raises(AttributeError, match="Did you mean 'ParallelEnv'"):
+        steppe.ParalelEnv  # noqa: B018

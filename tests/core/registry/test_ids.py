@@ -28,3 +28,10 @@ def test_malformed_ids_are_refused(text):
 def test_a_malformed_id_is_a_value_error():
     with pytest.raises(ValueError, match="'namespace:name'"):
         EnvId.parse("Pendulum-v1")
+
+
+def test_the_error_writes_the_name_that_was_asked_for():
+    with pytest.raises(EnvIdError, match="for example 'gym:Acrobot-v1'"):
+        EnvId.parse("Acrobot-v1")
+    with pytest.raises(EnvIdError, match="for example 'gym:Pendulum-v1'"):
+        EnvId.parse("")

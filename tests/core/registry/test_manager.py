@@ -232,3 +232,11 @@ def test_an_installed_library_is_described_without_importing_it():
     assert found.module_file.endswith("__init__.py")
     with pytest.raises(importlib_metadata.PackageNotFoundError):
         installed_library("no-such-library", "no_such_library")
+
+
+@pytest.mark.parametrize(
+    ("asked", "suggested"), [("gymnasium:Taxi-v3", "gym:Taxi-v3"), ("dm_control:hopper/hop", "dm:hopper/hop")]
+)
+def test_the_name_of_a_library_suggests_its_namespace(registry, asked, suggested):
+    with pytest.raises(errors.PluginNotFound, match=f"Did you mean '{suggested}'"):
+        make_env(asked)

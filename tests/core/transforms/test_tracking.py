@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError, SpecError
 from steppe.specs import Binary, Bounded, Composite
 from steppe.transforms import Compose, InitTracker, StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv
@@ -128,7 +128,7 @@ def test_a_missing_count_says_what_to_step(base):
 def test_arguments_are_checked():
     assert StepCounter(2.0).max_steps == 2
     for wrong in (0, -1, 2.5, "3", True):
-        with pytest.raises(SpecError, match="max_steps is a whole number >= 1 or None"):
+        with pytest.raises(ArgumentError, match="max_steps is a whole number >= 1 or None"):
             StepCounter(wrong)
     with pytest.raises(SpecError, match="step_count_key is one name"):
         StepCounter(step_count_key=("a", "b"))

@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from steppe import EnvBase, MultiSyncDataCollector, SyncDataCollector
-from steppe.errors import BackendError, NotSupported, SpecError, WorkerError
+from steppe.errors import ArgumentError, BackendError, NotSupported, SpecError, WorkerError
 from steppe_distributed import DistributedDataCollector, DistributedSyncDataCollector
 from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
 
@@ -135,7 +135,7 @@ def collect_until_it_fails(collector: Any) -> None:
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:
     with pytest.raises(SpecError, match=r"launcher is one of .*'submitit'.*found 'slurm'"):
         DistributedDataCollector(make, frames_per_batch=4, launcher="slurm")
-    with pytest.raises(SpecError, match="num_collectors=3, and create_env_fn lists 2"):
+    with pytest.raises(ArgumentError, match="num_collectors=3, and create_env_fn lists 2"):
         DistributedDataCollector([make] * 2, num_collectors=3, frames_per_batch=4)
     with pytest.raises(NotSupported, match="collector_class is SyncDataCollector or MultiSyncDataCollector"):
         DistributedDataCollector(make, collector_class="multi_async", frames_per_batch=4)

@@ -15,7 +15,7 @@ from torch import nn
 pytest.importorskip("ray")
 
 from steppe import EnvBase, MultiSyncDataCollector, SerialEnv, SyncDataCollector
-from steppe.errors import NotSupported, SpecError, WorkerError
+from steppe.errors import ArgumentError, NotSupported, WorkerError
 from steppe_ray import RayCollector
 from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
 
@@ -209,9 +209,9 @@ def test_a_batch_that_is_received_belongs_to_the_caller() -> None:
 
 
 def test_wrong_numbers_are_refused_before_anything_starts() -> None:
-    with pytest.raises(SpecError, match="num_collectors=3, and create_env_fn lists 2"):
+    with pytest.raises(ArgumentError, match="num_collectors=3, and create_env_fn lists 2"):
         RayCollector([make] * 2, num_collectors=3, frames_per_batch=4)
-    with pytest.raises(SpecError, match="remote_configs lists 1 options for 2 actors"):
+    with pytest.raises(ArgumentError, match="remote_configs lists 1 options for 2 actors"):
         RayCollector([make] * 2, remote_configs=[{}], frames_per_batch=4)
     with pytest.raises(NotSupported, match="take sync=False and a larger num_collectors"):
         RayCollector(make, collector_class=TensorDict, frames_per_batch=4)

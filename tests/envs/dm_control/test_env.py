@@ -17,7 +17,7 @@ from dm_control import suite
 from dm_control.suite.wrappers import action_scale, pixels
 
 from steppe import ParallelEnv, SerialEnv, TransformedEnv, list_envs, make_env
-from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, NotSupported, SpecError
 from steppe.transforms import DoubleToFloat, RewardSum, StepCounter
 from steppe_dm_control import DMControlEnv, DMControlWrapper
 from steppe_testing import assert_equal_data
@@ -292,7 +292,7 @@ def test_num_workers_makes_a_batch_of_worker_processes(several):
 def test_a_single_worker_is_no_batch():
     assert all(type(DMControlEnv("cheetah-run", num_workers=n)) is DMControlEnv for n in (0, 1, None))
     for wrong in (-1, 1.5, True, "2"):
-        with pytest.raises(SpecError, match="num_workers is a whole number >= 0, found"):
+        with pytest.raises(ArgumentError, match="num_workers is a whole number >= 0, found"):
             DMControlEnv("cheetah-run", num_workers=wrong)
 
 

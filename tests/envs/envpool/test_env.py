@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe import check_env_specs, make_env
-from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
+from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported
 from steppe_envpool import MultiThreadedEnv, MultiThreadedEnvWrapper
 
 STEPS = 60
@@ -159,5 +159,5 @@ def test_a_foreign_pool_cannot_be_seeded() -> None:
 
 
 def test_num_envs_is_refused_in_favour_of_num_workers() -> None:
-    with pytest.raises(SpecError, match="num_workers=4 here, not num_envs=4"):
+    with pytest.raises(ArgumentError, match="num_workers=4 here, not num_envs=4"):
         make_env("envpool:CartPole-v1", num_envs=4)

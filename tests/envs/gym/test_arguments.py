@@ -13,7 +13,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.2")
 from gymnasium import spaces  # noqa: E402
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv  # noqa: E402
-from steppe.errors import BackendError, IgnoredArgumentWarning, LibraryMissing, NotSupported, SpecError  # noqa: E402
+from steppe.errors import ArgumentError, BackendError, IgnoredArgumentWarning, LibraryMissing, NotSupported, SpecError  # noqa: E402
 from steppe_gym import GymEnv, GymWrapper  # noqa: E402
 from steppe_testing import assert_equal_data  # noqa: E402
 
@@ -85,7 +85,7 @@ def test_num_workers_and_num_envs_multiply():
 def test_a_single_worker_is_no_batch():
     assert all(isinstance(GymEnv("CartPole-v1", num_workers=n), GymEnv) for n in (0, 1))
     for wrong in (-1, 1.5, True, "2"):
-        with pytest.raises(SpecError, match="num_workers is a whole number"):
+        with pytest.raises(ArgumentError, match="num_workers is a whole number"):
             GymEnv("CartPole-v1", num_workers=wrong)
     with pytest.raises(TypeError, match="GymWrapper has no argument 'num_workers'"):
         GymWrapper(Player(), num_workers=2)
@@ -380,7 +380,7 @@ class TestFrameSkip:
     def test_the_two_ways_to_say_it_do_not_go_together(self):
         with pytest.raises(TypeError, match="Pass only one of them"):
             GymEnv("ALE/Pong-v5", frame_skip=2, frameskip=3)
-        with pytest.raises(SpecError, match="frame_skip must be an integer >= 1"):
+        with pytest.raises(ArgumentError, match="frame_skip must be an integer >= 1"):
             GymEnv("ALE/Pong-v5", frame_skip=0)
 
 

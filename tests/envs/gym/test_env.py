@@ -10,7 +10,7 @@ import torch
 
 gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
 
-from steppe.errors import ClosedError, SpecError  # noqa: E402
+from steppe.errors import ArgumentError, ClosedError  # noqa: E402
 from steppe_gym import GymEnv, GymWrapper  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -107,7 +107,7 @@ def test_other_arguments_of_a_reset_are_refused(kwargs):
 
 @pytest.mark.parametrize("frame_skip", [0, -1, 1.5, True])
 def test_an_invalid_frame_skip_is_refused(frame_skip):
-    with pytest.raises(SpecError, match="whole number >= 1"):
+    with pytest.raises(ArgumentError, match="whole number >= 1"):
         GymEnv("CartPole-v1", frame_skip=frame_skip)
 
 

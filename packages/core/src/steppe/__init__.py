@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from .batched import EnvCreator as EnvCreator
     from .batched import ParallelEnv as ParallelEnv
     from .batched import SerialEnv as SerialEnv
+    from .collectors import AsyncCollector as AsyncCollector
+    from .collectors import BaseCollector as BaseCollector
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
+    from .collectors import MultiAsyncCollector as MultiAsyncCollector
     from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
+    from .collectors import MultiSyncCollector as MultiSyncCollector
     from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
     from .collectors import SyncDataCollector as SyncDataCollector
     from .collectors import aSyncDataCollector as aSyncDataCollector
@@ -134,8 +138,12 @@ _EXPORTS: dict[str, str] = {
             "SerialEnv",
         ),
         "collectors": (
+            "AsyncCollector",
+            "BaseCollector",
             "Collector",
             "DataCollectorBase",
+            "MultiAsyncCollector",
+            "MultiSyncCollector",
             "MultiSyncDataCollector",
             "MultiaSyncDataCollector",
             "SyncDataCollector",
@@ -200,6 +208,10 @@ def _class_of_a_package(name: str) -> Any:
                 return find_class(kind, name)
             except AttributeError:
                 continue  # its text names the subpackage
+        from .registry.messages import did_you_mean
+
+        hint = did_you_mean(name, __dir__())
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{'.' if hint else ''}{hint}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,6 +18,7 @@ Each class is also a subclass of the built-in exception that a caller would catc
     ├── BackendError            (ValueError)           an unknown or missing backend
     ├── NoImplementation        (NotImplementedError)  implement_for has no implementation for this version
     ├── NotSupported            (NotImplementedError)  this object does not support the call
+    ├── ArgumentError           (ValueError)           an argument of a constructor or call has a wrong value
     ├── SpecError               (ValueError)           data that does not match its spec
     │   ├── ActionError                                the action is missing, or does not match its spec
     │   └── InfoError           (KeyError)             information for a reset lacks an entry, or has an unknown one
@@ -37,6 +38,7 @@ from __future__ import annotations
 
 __all__ = [
     "ActionError",
+    "ArgumentError",
     "BackendError",
     "ClassNotFound",
     "ClosedError",
@@ -135,6 +137,10 @@ class NoImplementation(SteppeError, NotImplementedError):
 
 class NotSupported(SteppeError, NotImplementedError):
     """This environment, spec or transform does not support the call."""
+
+
+class ArgumentError(SteppeError, ValueError):
+    """An argument has a wrong value, and no spec is involved: ``num_workers=0``."""
 
 
 class SpecError(SteppeError, ValueError):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.registry import env_factory
 from steppe.systems import usable_cores
 
@@ -59,13 +59,13 @@ def tune(
         A :class:`Tuning`: all settings with their speeds, the best one, its line of Python, and the reasons.
 
     Raises:
-        SpecError: ``num_envs`` or ``seconds`` is not above 0.
+        ArgumentError: ``num_envs`` or ``seconds`` is not above 0.
         SteppeError, Exception: the environment cannot be made or stepped.
     """
     if num_envs is not None and (isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1):
-        raise SpecError(f"tune: num_envs must be a whole number >= 1, or None, found {num_envs!r}.")
+        raise ArgumentError(f"tune: num_envs must be a whole number >= 1, or None, found {num_envs!r}.")
     if not seconds > 0:
-        raise SpecError(f"tune: seconds must be above 0, found {seconds!r}.")
+        raise ArgumentError(f"tune: seconds must be above 0, found {seconds!r}.")
     maker: Any = env_factory(env) if isinstance(env, str) else env  # a wrong id is an error at once
     n, cores = num_envs or _DEFAULT_ENVS, usable_cores()
     busy = _load() - 0.5

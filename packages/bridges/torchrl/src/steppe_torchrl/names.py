@@ -21,7 +21,15 @@ from tensordict import TensorDictBase
 from torchrl.data import consolidate_spec as _consolidate
 
 import steppe
-from steppe import ExplorationType, exploration_type, set_exploration_type
+from steppe import (
+    AsyncCollector,
+    BaseCollector,
+    ExplorationType,
+    MultiAsyncCollector,
+    MultiSyncCollector,
+    exploration_type,
+    set_exploration_type,
+)
 from steppe.batched import env_creator
 from steppe.envs import EnvBase, terminated_or_truncated
 from steppe.specs import (
@@ -98,12 +106,6 @@ OneHotDiscreteTensorSpec = OneHot
 UnboundedContinuousTensorSpec = UnboundedContinuous
 UnboundedDiscreteTensorSpec = UnboundedDiscrete
 UnboundedTensorSpec = Unbounded
-
-# Names of newer versions.
-AsyncCollector = steppe.aSyncDataCollector
-BaseCollector = steppe.DataCollectorBase
-MultiAsyncCollector = steppe.MultiaSyncDataCollector
-MultiSyncCollector = steppe.MultiSyncDataCollector
 
 # Names that steppe has elsewhere: where each is looked up, and its name there.
 _MOVED = {

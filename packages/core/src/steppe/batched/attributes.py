@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from steppe.errors import ClosedError, SpecError, StateError, SteppeError
+from steppe.errors import ArgumentError, ClosedError, StateError, SteppeError
 from steppe.workers import ItemError
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ def assign(batch: BatchedEnv, path: tuple[str, ...], value: object, rows: list[i
         rows: which environments; all by default.
 
     Raises:
-        SpecError: a list has another length.
+        ArgumentError: a list has another length.
     """
     n = batch.num_workers if rows is None else len(rows)
     if isinstance(value, list) and len(value) != n:
-        raise SpecError(
+        raise ArgumentError(
             f"{'.'.join(path)} needs a list of {n} values, one for each environment, found {len(value)}. To set one "
             f"list in each, pass [value] * {n}."
         )

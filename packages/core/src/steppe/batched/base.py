@@ -35,7 +35,7 @@ from steppe.envs import (
     write_begun,
     written_by_policy,
 )
-from steppe.errors import ClosedError, NotSupported, SpecError, StateError
+from steppe.errors import ArgumentError, ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.storage import Storage, entries
 from steppe.workers import SHUTDOWN_TIMEOUT, InUse, exclusive, pickled
@@ -80,7 +80,7 @@ class BatchedEnv(EnvBase):
     to drop calls that are under way.
 
     Args:
-        num_workers: how many environments.
+        num_workers: how many environments; ``num_envs`` is another name of this argument.
         create_env_fn: an id, a callable that makes an environment, an :class:`EnvCreator`, or a list of these, one for
             each environment. Unequal specs are stacked, and data of unequal shapes too, lazily.
         create_env_kwargs: keyword arguments for the factory, one dict or a list of them.
@@ -94,7 +94,7 @@ class BatchedEnv(EnvBase):
         in_use: the thread that uses the batch. Another thread gets a StateError; ``close`` waits for the thread.
 
     Raises:
-        SpecError: ``num_workers`` or a factory is wrong.
+        ArgumentError: ``num_workers`` or a factory is wrong.
         TypeError: an argument does not exist.
         NotSupported: the environments have different batch sizes.
     """
@@ -122,20 +122,33 @@ class BatchedEnv(EnvBase):
     makes_its_envs = True
 
     def __init__(
-        self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None, **ignored: Any
+        self,
+        num_workers: int | None = None,
+        create_env_fn: Any = None,
+        *,
+        num_envs: int | None = None,
+        create_env_kwargs: Any = None,
+        device: Any = None,
+        **ignored: Any,
     ) -> None:
-        known = [*inspect.signature(type(self).__init__).parameters, "create_env_kwargs", "device"]
+        known = [*inspect.signature(type(self).__init__).parameters, "create_env_kwargs", "device", "num_envs"]
         ignored_values = take_ignored(
             type(self), ignored, self._ignored, [name for name in known if name not in _VARIADIC]
         )
+        name = type(self).__name__
+        if num_envs is not None and num_workers is not None:
+            raise TypeError(f"{name}: num_workers and num_envs are names of one argument, pass one of them.")
+        num_workers = num_envs if num_workers is None else num_workers
+        if num_workers is None or create_env_fn is None:
+            raise TypeError(f"{name} needs the number of environments and what makes one: {name}(4, make_env).")
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-            raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
+            raise ArgumentError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
         super().__init__(batch_size=(num_workers,), device=device)
         functions, arguments = each_of(create_env_fn, num_workers, create_env_kwargs)
         self._factories = factories_of(functions, arguments)
         self.create_env_fn, self.create_env_kwargs = functions, arguments
         self.num_workers = num_workers
-        self.in_use = InUse(type(self).__name__)
+        self.in_use = InUse(name)
         self._given = ignored_values
         self._device_asked_for = self.base_state.device
         self._running = False
@@ -387,7 +400,7 @@ class BatchedEnv(EnvBase):
             return [shared] * self.num_workers if shared else None
         each = list(each)
         if len(each) != self.num_workers:
-            raise SpecError(
+            raise ArgumentError(
                 f"list_of_kwargs needs {self.num_workers} dicts, one for each environment, found {len(each)}."
             )
         return [{**shared, **(row_arguments or {})} for row_arguments in each]
@@ -645,7 +658,7 @@ class BatchedEnv(EnvBase):
 
         Raises:
             StateError: the environments have been made.
-            SpecError: the list has another length.
+            ArgumentError: the list has another length.
         """
         self._check_not_started("update_kwargs")
         _, new = each_of(self.create_env_fn, self.num_workers, kwargs)

@@ -10,7 +10,7 @@ import torch
 from tensordict import NestedKey
 
 from steppe.envs import ROOT_METHODS, EnvBase, writer_of_one
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported
 from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, Spec, union
 from steppe.storage import no_storage_reason, split_loose
 from steppe.workers import ItemError
@@ -94,7 +94,7 @@ def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBas
         try:
             env = make()
             if not isinstance(env, EnvBase):
-                raise SpecError(
+                raise ArgumentError(
                     f"The factory of environment {row} returned {type(env).__name__}, not a steppe environment. "
                     "Wrap it first: for gymnasium GymWrapper(env), for other libraries see `steppe plugins`."
                 )

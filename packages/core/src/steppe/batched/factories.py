@@ -8,7 +8,7 @@ from typing import Any
 
 from steppe.arguments import ignored_argument
 from steppe.envs import EnvBase
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.registry import env_factory
 
 __all__ = ["EnvCreator", "as_factory", "each_of", "env_creator", "factories_of"]
@@ -35,7 +35,7 @@ class EnvCreator:
         if share_memory is not None:
             ignored_argument("EnvCreator", "share_memory", "each worker has its own environment and its state")
         if create_env_kwargs is not None and not isinstance(create_env_kwargs, Mapping):
-            raise SpecError(
+            raise ArgumentError(
                 "EnvCreator takes one function; create_env_kwargs is a dict of its keyword arguments, found "
                 f"{create_env_kwargs!r}."
             )
@@ -69,11 +69,11 @@ def as_factory(value: Any) -> Callable[..., Any]:
     if isinstance(value, str):
         return env_factory(value)
     if isinstance(value, EnvBase):
-        raise SpecError(
+        raise ArgumentError(
             f"A batch needs a factory, found an environment, {value!r}. Pass a function that makes one: lambda: make()."
         )
     if not callable(value):
-        raise SpecError(f"A factory is an id or a callable, found {type(value).__name__}.")
+        raise ArgumentError(f"A factory is an id or a callable, found {type(value).__name__}.")
     make: Callable[..., Any] = value
     return make
 
@@ -82,10 +82,10 @@ def each_of(create_env_fn: Any, n: int, kwargs: Any) -> tuple[list[Any], list[di
     """Return the factory and the arguments of each of ``n`` environments, from one for all or a list."""
     functions = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * n
     if len(functions) != n:
-        raise SpecError(f"{n} environments need {n} factories, found {len(functions)}.")
+        raise ArgumentError(f"{n} environments need {n} factories, found {len(functions)}.")
     arguments = list(kwargs) if isinstance(kwargs, (list, tuple)) else [kwargs] * n
     if len(arguments) != n:
-        raise SpecError(f"{n} environments need {n} create_env_kwargs, found {len(arguments)}.")
+        raise ArgumentError(f"{n} environments need {n} create_env_kwargs, found {len(arguments)}.")
     return functions, [dict(kwargs or {}) for kwargs in arguments]
 
 

@@ -59,6 +59,11 @@ def take_ignored(
     for name in arguments:
         if name not in ignored:
             error = unknown_argument(owner.__name__, name, [*known, *ignored])
+            if "did you mean" not in str(error):
+                error.args = (
+                    f"{error} Arguments of the environments go into "
+                    f"create_env_kwargs={{{name!r}: {arguments[name]!r}}}.",
+                )
             if name in _OF_PROCESSES:
                 error = TypeError(f"{owner.__name__} has no argument {name!r}: it is an argument of ParallelEnv.")
             raise error

@@ -10,7 +10,7 @@ import torch
 from steppe.batched.backends.processes import Processes
 from steppe.batched.base import BatchedEnv
 from steppe.batched.ignored import take_ignored
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.systems import usable_cores
 from steppe.workers import SHUTDOWN_TIMEOUT, check_method
 
@@ -33,7 +33,7 @@ class ParallelEnv(BatchedEnv):
     A step is one round trip: actions are written into shared memory, workers write rows and reset those that ended.
 
     Args:
-        num_workers: the number of environments.
+        num_workers: the number of environments; ``num_envs`` is another name of this argument.
         create_env_fn: see :class:`BatchedEnv`.
         num_processes: the number of processes that share them (default: one for each usable core).
         step_timeout: seconds that a step or reset of the workers may take; None for no limit.
@@ -60,8 +60,8 @@ class ParallelEnv(BatchedEnv):
 
     def __init__(
         self,
-        num_workers: int,
-        create_env_fn: Any,
+        num_workers: int | None = None,
+        create_env_fn: Any = None,
         *,
         num_processes: int | None = None,
         step_timeout: float | None = None,
@@ -74,7 +74,7 @@ class ParallelEnv(BatchedEnv):
     ) -> None:
         super().__init__(num_workers, create_env_fn, **kwargs)
         settings = _settings(
-            num_workers,
+            self.num_workers,
             num_processes=num_processes,
             step_timeout=step_timeout,
             mp_start_method=mp_start_method,
@@ -98,7 +98,7 @@ class ParallelEnv(BatchedEnv):
 
         Raises:
             StateError: the workers have started.
-            SpecError: a value is wrong; the batch stays as it was.
+            ArgumentError: a value is wrong; the batch stays as it was.
             TypeError: an argument does not exist.
         """
         self._check_not_started("configure_parallel")
@@ -147,7 +147,7 @@ def _settings(
     """Validate the settings of the workers of ``n`` environments, and return them with ``num_processes`` filled in.
 
     Raises:
-        SpecError: a value is wrong, or contradicts another value.
+        ArgumentError: a value is wrong, or contradicts another value.
         NotSupported: this system has no worker processes.
     """
     mp_start_method = check_method(mp_start_method)
@@ -155,23 +155,25 @@ def _settings(
     least = 2 if share else 1
     wanted = max(least, usable_cores()) if num_processes is None else num_processes
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < least:
-        raise SpecError(f"num_processes is a whole number >= {least}{' with caller_share' * share}, found {wanted!r}.")
+        raise ArgumentError(
+            f"num_processes is a whole number >= {least}{' with caller_share' * share}, found {wanted!r}."
+        )
     timeout = others.get("step_timeout")
     if timeout is not None and not timeout > 0:
-        raise SpecError(f"step_timeout is a number of seconds above 0, or None, found {timeout!r}.")
+        raise ArgumentError(f"step_timeout is a number of seconds above 0, or None, found {timeout!r}.")
     if share and n < 2:
-        raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
+        raise ArgumentError("caller_share divides environments between this process and others: it needs 2 or more.")
     threads = 1 if num_sub_threads is None else num_sub_threads
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise SpecError(f"num_sub_threads is a whole number >= 1, found {threads!r}.")
+        raise ArgumentError(f"num_sub_threads is a whole number >= 1, found {threads!r}.")
     if threads > 1 and mp_start_method == "fork":
-        raise SpecError(
+        raise ArgumentError(
             f"num_sub_threads={threads} is not supported with mp_start_method='fork': a forked worker would wait for "
             "threads that exist only in this process. Leave mp_start_method out."
         )
     timeout = SHUTDOWN_TIMEOUT if shutdown_timeout is None else float(shutdown_timeout)
     if timeout < 0:
-        raise SpecError(f"shutdown_timeout is a number of seconds >= 0, found {shutdown_timeout!r}.")
+        raise ArgumentError(f"shutdown_timeout is a number of seconds >= 0, found {shutdown_timeout!r}.")
     return {
         "num_sub_threads": threads,
         "shutdown_timeout": timeout,

@@ -14,7 +14,7 @@ from typing import Any
 
 from steppe.collectors.acting import first_call
 from steppe.collectors.agent_hook import AgentDeclarations
-from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.base import BaseCollector, DataCollectorBase
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import STORED, Delivery
 from steppe.collectors.engine import Collector
@@ -22,7 +22,10 @@ from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.planning import Draw
 from steppe.collectors.policy_content import PolicyContent, set_attributes
 from steppe.collectors.presets import (
+    AsyncCollector,
+    MultiAsyncCollector,
     MultiaSyncDataCollector,
+    MultiSyncCollector,
     MultiSyncDataCollector,
     SyncDataCollector,
     aSyncDataCollector,
@@ -45,6 +48,8 @@ __all__ = [
     "STOP",
     "STORED",
     "AgentDeclarations",
+    "AsyncCollector",
+    "BaseCollector",
     "Collector",
     "CollectorBackend",
     "Continuous",
@@ -54,6 +59,8 @@ __all__ = [
     "Field",
     "LocalBackend",
     "Lockstep",
+    "MultiAsyncCollector",
+    "MultiSyncCollector",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
     "NewWeights",

@@ -16,7 +16,7 @@ from steppe.errors import ClosedError, StateError, WorkerError
 from steppe.specs import Composite
 from steppe.workers import SHUTDOWN_TIMEOUT, exclusive
 
-__all__ = ["DataCollectorBase"]
+__all__ = ["BaseCollector", "DataCollectorBase"]
 
 
 class DataCollectorBase(RequestForm):
@@ -273,3 +273,6 @@ class DataCollectorBase(RequestForm):
 
     def __exit__(self, *exc_info: Any) -> None:
         self.shutdown()
+
+
+BaseCollector = DataCollectorBase  # TorchRL's name since 0.10

@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex
 
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.envs import EnvBase
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported
 from steppe.registry import env_factory
 
 __all__ = [
@@ -87,16 +87,16 @@ def check(
 
     Raises:
         TypeError: two arguments contradict each other, or one has no use.
-        SpecError: an argument has a value that is not allowed.
+        ArgumentError: an argument has a value that is not allowed.
     """
     whole, split, traj_format = settings["trajs_per_batch"], settings["split_trajs"], settings["traj_format"]
     if traj_format not in (None, "padded", "cat"):
-        raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
+        raise ArgumentError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
     cat_results, threshold = settings["cat_results"], settings["preemptive_threshold"]
     if joins_batches and cat_results not in (None, "stack", 0, -1):
-        raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {cat_results!r}.")
+        raise ArgumentError(f"{name}: cat_results is 'stack', 0 or -1, found {cat_results!r}.")
     if threshold is not None and not 0.0 <= threshold <= 1.0:
-        raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
+        raise ArgumentError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
     given = {argument for argument, value in settings.items() if value is not None}
     no_ids = not settings["track_traj_ids"]
     contradictions = {
@@ -130,18 +130,18 @@ def makers_of(name: str, create_env_fn: Any, num_workers: int | None, *, always:
         always: whether the class always has workers.
 
     Raises:
-        SpecError: the number of workers is unclear.
+        ArgumentError: the number of workers is unclear.
     """
     if not always and not num_workers:
         return None
     if isinstance(create_env_fn, (list, tuple)):
         makers = list(create_env_fn)
         if num_workers and num_workers != len(makers):
-            raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
+            raise ArgumentError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
         if not makers:
-            raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
+            raise ArgumentError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
     elif not num_workers:
-        raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
+        raise ArgumentError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
     else:
         makers = [create_env_fn] * whole_number(f"{name}: num_workers", num_workers)
     return [env_factory(maker) if isinstance(maker, str) else maker for maker in makers]
@@ -157,7 +157,7 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
 
     Raises:
         TypeError: ``create_env_fn`` is something else, or ``kwargs`` cannot be passed to it.
-        SpecError: the function returned something else than an environment.
+        ArgumentError: the function returned something else than an environment.
     """
     if isinstance(create_env_fn, (list, tuple)) and len(create_env_fn) == 1:
         create_env_fn = create_env_fn[0]
@@ -180,7 +180,7 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
         )
     env = create_env_fn(**(kwargs or {}))
     if not isinstance(env, EnvBase):
-        raise SpecError(f"{name}: create_env_fn returned {type(env).__name__} where an environment is needed.")
+        raise ArgumentError(f"{name}: create_env_fn returned {type(env).__name__} where an environment is needed.")
     return env, True
 
 
@@ -193,7 +193,7 @@ def whole_number(argument: str, value: Any, *, optional: bool = False) -> int:
         optional: smaller numbers are allowed too, and None, which becomes -1.
 
     Raises:
-        SpecError: it is something else.
+        ArgumentError: it is something else.
     """
     number = -1 if optional and value is None else None
     if isinstance(value, float) and value.is_integer():
@@ -201,7 +201,7 @@ def whole_number(argument: str, value: Any, *, optional: bool = False) -> int:
     elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
         number = value.__index__()
     if number is None or (number < 1 and not optional):
-        raise SpecError(f"{argument} is a whole number{', or None' if optional else ' >= 1'}, found {value!r}.")
+        raise ArgumentError(f"{argument} is a whole number{', or None' if optional else ' >= 1'}, found {value!r}.")
     return number
 
 
@@ -209,10 +209,12 @@ def one_for_each(name: str, argument: str, value: Any, n: int, items: str = "val
     """Return a list with a value for each worker, from one value for all or such a list.
 
     Raises:
-        SpecError: the list has another length.
+        ArgumentError: the list has another length.
     """
     if not isinstance(value, Sequence) or isinstance(value, str):
         return [value] * n
     if len(value) != n:
-        raise SpecError(f"{name}: {argument} lists {len(value)} {items} for {n} {'worker' if n == 1 else 'workers'}.")
+        raise ArgumentError(
+            f"{name}: {argument} lists {len(value)} {items} for {n} {'worker' if n == 1 else 'workers'}."
+        )
     return list(value)

@@ -18,7 +18,7 @@ from steppe.collectors.schedules import Lockstep
 from steppe.collectors.worker_group import ProcessGroup, WorkerGroup
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType, spread_seed
-from steppe.errors import PolicyError, SpecError
+from steppe.errors import ArgumentError, PolicyError
 from steppe.registry import find_class
 from steppe.workers import InUse, exclusive
 
@@ -129,7 +129,7 @@ class Collector(DataCollectorBase):
             features that are missing are refused.
 
     Raises:
-        SpecError: a number of frames is invalid, or the environment does not fit ``max_frames_per_traj`` or
+        ArgumentError: a number of frames is invalid, or the environment does not fit ``max_frames_per_traj`` or
             ``set_truncated``.
         PolicyError: the policy cannot be called on the environment's data.
         WorkerError: a worker could not make its environment or policy.
@@ -361,7 +361,7 @@ class Collector(DataCollectorBase):
 
         Raises:
             ClosedError: after ``shutdown``.
-            SpecError: the list has another length.
+            ArgumentError: the list has another length.
         """
         self.backend.check_open()
         if isinstance(seed, Sequence):
@@ -410,12 +410,12 @@ class Collector(DataCollectorBase):
 
         Raises:
             AttributeError: an environment does not have the attribute.
-            SpecError: a list has another length.
+            ArgumentError: a list has another length.
         """
         n = len(self.get_attr(name))
         values = value if isinstance(value, list) else [value] * n
         if len(values) != n:
-            raise SpecError(f"{name} needs a list of {n} values, one for each environment, found {len(values)}.")
+            raise ArgumentError(f"{name} needs a list of {n} values, one for each environment, found {len(values)}.")
         self.backend.set_in_envs(name, values)
 
     def update_policy_weights_(

@@ -7,9 +7,17 @@ from typing import Any, ClassVar
 from steppe.collectors.engine import Collector
 from steppe.collectors.schedules import Continuous, Lockstep
 from steppe.collectors.workers_backend import WorkersBackend
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 
-__all__ = ["MultiSyncDataCollector", "MultiaSyncDataCollector", "SyncDataCollector", "aSyncDataCollector"]
+__all__ = [
+    "AsyncCollector",
+    "MultiAsyncCollector",
+    "MultiSyncCollector",
+    "MultiSyncDataCollector",
+    "MultiaSyncDataCollector",
+    "SyncDataCollector",
+    "aSyncDataCollector",
+]
 
 
 class SyncDataCollector(Collector):
@@ -63,5 +71,11 @@ class aSyncDataCollector(MultiaSyncDataCollector):
     def __init__(self, create_env_fn: Any, policy: Any = None, **kwargs: Any) -> None:
         makers = create_env_fn if isinstance(create_env_fn, (list, tuple)) else [create_env_fn]
         if len(makers) != 1:
-            raise SpecError(f"{type(self).__name__} has one worker, and was given {len(makers)} environments.")
+            raise ArgumentError(f"{type(self).__name__} has one worker, and was given {len(makers)} environments.")
         super().__init__(list(makers), policy, **kwargs)
+
+
+# TorchRL's names since 0.10; its Collector is the class of that name here.
+AsyncCollector = aSyncDataCollector
+MultiAsyncCollector = MultiaSyncDataCollector
+MultiSyncCollector = MultiSyncDataCollector

@@ -11,7 +11,7 @@ from tensordict import cat as cat_tds
 
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import stack_frames
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.storage import large_clone
 
 __all__ = ["Continuous", "Lockstep"]
@@ -27,7 +27,7 @@ class Lockstep(WorkersBackend):
         by_rows: str | int = 0 if self.env_batch_size else "stack"
         joined = self._cat_results = by_rows if self._collector.schedule is None else self._collector.cat_results
         if len(set(self.frames_per_worker)) > 1 and (joined == "stack" or (joined == 0 and self.env_batch_size)):
-            raise SpecError(
+            raise ArgumentError(
                 f"{name}: batches of {self.frames_per_worker} frames cannot be put together with "
                 f"cat_results={joined!r}: take -1."
             )

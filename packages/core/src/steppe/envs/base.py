@@ -14,6 +14,7 @@ from torch import nn
 from steppe.envs import compiling
 from steppe.envs.checks import spec_check
 from steppe.envs.env_meta import EnvMeta
+from steppe.envs.reset_and_step import check_methods
 from steppe.envs.rollout.code_path import run_rollout
 from steppe.envs.rollout.rollout_plan import RolloutPlan, finish
 from steppe.envs.seeding import random_state_kept
@@ -124,6 +125,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
                 f"{type(self).__name__}.__init__ has not called super().__init__(). Write it as the first line: "
                 "super().__init__(**kwargs)."
             )
+        check_methods(self)
         if spec_locked is not None:
             state.spec_locked = spec_locked
         if auto_reset is not None:

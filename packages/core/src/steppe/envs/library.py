@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from steppe.envs.base import EnvBase
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 
 __all__ = ["LibraryWrapper", "MadeByName", "base_arguments", "set_in_wrappers"]
 
@@ -60,14 +60,14 @@ class MadeByName(LibraryWrapper):
     argument ``num_workers`` in its ``__init__``, which gets 0, 1 or None and can ignore it.
 
     Raises:
-        SpecError: ``num_workers`` is not a whole number, or below 0.
+        ArgumentError: ``num_workers`` is not a whole number, or below 0.
     """
 
     def __new__(cls, *args: Any, num_workers: int | None = None, **kwargs: Any) -> Any:
         """Make the environment, or a batch if there are several workers."""
         workers = 1 if num_workers is None else num_workers
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
-            raise SpecError(f"num_workers is a whole number >= 0, found {num_workers!r}.")
+            raise ArgumentError(f"num_workers is a whole number >= 0, found {num_workers!r}.")
         if workers < 2:
             return super().__new__(cls, *args, **kwargs)
         return cls.make_parallel(functools.partial(cls, *args, **kwargs), num_envs=workers)

@@ -21,7 +21,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, as_path
 from steppe.storage import entries, parts_of
 
-__all__ = ["ResetAndStep"]
+__all__ = ["ResetAndStep", "check_methods"]
 
 # Values in the cache that follow from the row writer.
 _OF_WRITER = ("row_writer", "no_row_writer_reason", "shard_writer", "forced_steps", "overridden")
@@ -38,10 +38,10 @@ class ResetAndStep(EnvAttributes):
     stepping_methods: frozenset[str] = frozenset({*STEP_METHODS, "_step", "_reset"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
-        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).{_misnamed(self, 'reset')}")
+        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).")
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).{_misnamed(self, 'step')}")
+        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).")
 
     # -- reset --------------------------------------------------------------------------------------------------------
 
@@ -503,8 +503,14 @@ class ResetAndStep(EnvAttributes):
         self.row_writer_changed()
 
 
-def _misnamed(env: ResetAndStep, name: str) -> str:
-    """Return a hint if a class defines the method that users call instead of the one that authors write."""
-    if getattr(type(env), name) is getattr(ResetAndStep, name):
-        return ""
-    return f" It defines {name}: call that _{name}, and let it return a TensorDict; {name} itself comes with EnvBase."
+def check_methods(env: ResetAndStep) -> None:
+    """Raise NotSupported if a class defines the method that users call instead of the one that authors write."""
+    cls = type(env)
+    for name in ("reset", "step"):
+        inner = f"_{name}"
+        overrides = getattr(cls, name) is not getattr(ResetAndStep, name)
+        if overrides and getattr(cls, inner) is getattr(ResetAndStep, inner):
+            raise NotSupported(
+                f"{cls.__name__} defines {name}, and no {inner}(tensordict). Rename it to {inner}, and let it return a "
+                f"TensorDict; {name} itself comes with EnvBase."
+            )

@@ -34,8 +34,10 @@ class EnvId:
         """
         namespace, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not colon or not name.strip() or not namespace or namespace.split() != [namespace]:
+            example = text if isinstance(text, str) and text and text.isprintable() and " " not in text else ""
+            example = "Pendulum-v1" if ":" in example else example or "Pendulum-v1"
             raise EnvIdError(
-                f"{text!r} is not an environment id. Write 'namespace:name', for example 'gym:Pendulum-v1'. "
+                f"{text!r} is not an environment id. Write 'namespace:name', for example 'gym:{example}'. "
                 f"Installed namespaces: {listed(installed())}."
             )
         return cls(namespace, name)

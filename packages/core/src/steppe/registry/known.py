@@ -33,5 +33,8 @@ def install(package: str) -> str:
     return f"pip install 'steppe[{package.removeprefix('steppe-')}]'"
 
 
+#: Namespaces by other names of their libraries, for suggestions.
+LIBRARIES = {"gymnasium": "gym", "dm_control": "dm", "dm-control": "dm", "dmc": "dm", "mo-gymnasium": "mo-gym"}
+
 FIRST_PARTY = Known(**json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8")))
 """The table of the packages that are developed together with steppe."""

@@ -125,7 +125,8 @@ class Registry:
                 f"{package}: {known.install(package)}. Installed namespaces: {listed(installed)}."
             )
         # Packages that are not installed are only suggested if the names are very similar.
-        close = suggestion(name, installed) or suggestion(name, [*installed, *self._table.of("env")], cutoff=0.75)
+        near = suggestion(name, installed) or suggestion(name, [*installed, *self._table.of("env")], cutoff=0.75)
+        close = known.LIBRARIES.get(name, near)
         hint = f"Did you mean '{close}:{env_id.name}'? " if close else ""
         raise PluginNotFound(
             f"No plugin provides '{name}:' (asked for {asked!r}). {hint}"

@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import DoneGroup
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError, SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import clear_rows, find_entry
 from steppe.transforms.compiled.transform_hooks import (
@@ -68,7 +68,7 @@ class StepCounter(PlannedTransform):
     ) -> None:
         is_number = isinstance(max_steps, (int, float)) and not isinstance(max_steps, bool)
         if max_steps is not None and not (is_number and max_steps >= 1 and max_steps == int(max_steps)):
-            raise SpecError(f"StepCounter: max_steps is a whole number >= 1 or None, found {max_steps!r}.")
+            raise ArgumentError(f"StepCounter: max_steps is a whole number >= 1 or None, found {max_steps!r}.")
         super().__init__()
         self.max_steps = None if max_steps is None else int(max_steps)
         self.truncated_key = _one_name("StepCounter", "truncated_key", truncated_key)

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from steppe.collectors import Collector, Continuous, Lockstep, WorkerGroup
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe_ray.cluster import check_resources, connect
 from steppe_ray.ray_group import DEFAULT_CONFIG, RayGroup
 from steppe_remote import makers_of_nodes, weight_update_hook
@@ -109,7 +109,7 @@ class RayCollector(Collector):
         if configs is None or isinstance(configs, Mapping):
             configs = [configs or {}] * n
         if len(configs) != n:
-            raise SpecError(f"{type(self).__name__}: remote_configs lists {len(configs)} options for {n} actors.")
+            raise ArgumentError(f"{type(self).__name__}: remote_configs lists {len(configs)} options for {n} actors.")
         return [{**DEFAULT_CONFIG, **config} for config in configs]
 
     def stats(self) -> dict[str, float]:

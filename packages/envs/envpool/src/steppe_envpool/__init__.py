@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .env import MultiThreadedEnv, MultiThreadedEnvWrapper
+    from .env import EnvPoolEnv, MultiThreadedEnv, MultiThreadedEnvWrapper
 
-__all__ = ["MultiThreadedEnv", "MultiThreadedEnvWrapper"]
+__all__ = ["EnvPoolEnv", "MultiThreadedEnv", "MultiThreadedEnvWrapper"]
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ActionRule, EnvBase, RowLayout, missing_action, no_layout_reason
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported
 from steppe.registry import env_not_found
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td, entries
@@ -18,7 +18,7 @@ from steppe_gym import space_to_spec
 from .pool import NO_PARTIAL_STEP, Arrays, Pool, cast
 from .pool_writer import PoolWriter
 
-__all__ = ["MultiThreadedEnv", "MultiThreadedEnvWrapper"]
+__all__ = ["EnvPoolEnv", "MultiThreadedEnv", "MultiThreadedEnvWrapper"]
 
 _FLAGS = ("done", "terminated", "truncated")
 _FLOAT32 = np.dtype(np.float32)
@@ -296,10 +296,12 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
         **kwargs: Any,
     ) -> None:
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-            raise SpecError(f"num_workers must be an integer >= 1, found {num_workers!r}.")
+            raise ArgumentError(f"num_workers must be an integer >= 1, found {num_workers!r}.")
         num_envs = {**(create_env_kwargs or {}), **kwargs}.get("num_envs", num_workers)
         if num_envs != num_workers:
-            raise SpecError(f"The number of environments is num_workers={num_envs!r} here, not num_envs={num_envs!r}.")
+            raise ArgumentError(
+                f"The number of environments is num_workers={num_envs!r} here, not num_envs={num_envs!r}."
+            )
         base_kwargs = {name: kwargs.pop(name) for name in self._BASE_ARGUMENTS if name in kwargs}
         settings = {**(create_env_kwargs or {}), **kwargs, "num_envs": num_workers}
         super().__init__(
@@ -339,3 +341,6 @@ def _batched(spec: Spec, n: int) -> Spec:
     if isinstance(spec, Composite):
         return Composite({key: _batched(leaf, n) for key, leaf in spec.items()}, shape=(n,))
     return spec.expand(n, *spec.shape)
+
+
+EnvPoolEnv = MultiThreadedEnv  # a name that tells which library it is

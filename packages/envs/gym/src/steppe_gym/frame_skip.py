@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 
 from .compat import Adapter, Step
 
@@ -52,4 +52,4 @@ def with_frame_skip(env: Any, adapter: Adapter, times: int) -> Any:
 def checked_frame_skip(times: int) -> None:
     """Raise a SpecError unless ``times`` is a valid number of repetitions."""
     if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-        raise SpecError(f"frame_skip must be an integer >= 1, found {times!r}.")
+        raise ArgumentError(f"frame_skip must be an integer >= 1, found {times!r}.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +32,8 @@ _EXTRAS = {
     "atari_py": "atari",
     "jax": "jax",
 }
+# Arguments of GymEnv that the library does not have.
+_OWN_ARGUMENTS = ("backend", "categorical_action_encoding", "device", "frame_skip", "from_pixels", "pixels_only")
 _UNKNOWN = (
     "UnregisteredEnv",
     "NamespaceNotFound",
@@ -203,6 +207,9 @@ def _explained(adapter: Adapter, name: str, namespace: str, list_names: Callable
             ) from None
         if isinstance(error, ImportError) and "pip install" in str(error):
             raise LibraryMissing(f"The environment {name!r} cannot be made. {error}") from None
+        near = _near_argument(error)
+        if near is not None:
+            raise TypeError(f"{error}. Did you mean {near!r}, an argument of GymEnv?") from None
         if "vector entry point" in str(error):
             raise NotSupported(
                 f"{name!r} has no vector entry point. Use vectorization_mode='sync' or 'async'."
@@ -216,6 +223,13 @@ def _is_unknown(error: Exception) -> bool:
     if isinstance(error, ImportError):
         return "moved" in text and _missing_module(error) is None
     return bool(kinds & set(_UNKNOWN)) or ("Error" in kinds and ("deprecated env" in text or "alformed env" in text))
+
+
+def _near_argument(error: Exception) -> str | None:
+    """Return the argument of GymEnv that an argument unknown to the library resembles."""
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error)) if isinstance(error, TypeError) else None
+    near = difflib.get_close_matches(unknown[1], _OWN_ARGUMENTS, 1) if unknown else []
+    return near[0] if near else None
 
 
 def _missing_module(error: BaseException) -> str | None:

@@ -21,7 +21,7 @@ from steppe.envs import (
     name_place,
     refuse_seed,
 )
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported, SpecError
 from steppe.specs import CPU, Composite, NonTensor
 from steppe_gym_like.info_readers import default_info_dict_reader
 
@@ -55,7 +55,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         if frame_skip is not None and (
             isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1
         ):
-            raise SpecError(f"frame_skip must be a whole number >= 1, found {frame_skip!r}.")
+            raise ArgumentError(f"frame_skip must be a whole number >= 1, found {frame_skip!r}.")
         builds = type(self)._build_env is not GymLikeEnv._build_env
         options = base_arguments(kwargs) if builds else kwargs
         super().__init__(**options)

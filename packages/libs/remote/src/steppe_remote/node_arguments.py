@@ -8,7 +8,7 @@ from typing import Any
 
 from steppe import ParallelEnv, SerialEnv
 from steppe.collectors import Collector, MultiSyncDataCollector, SyncDataCollector
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported, SpecError
 
 __all__ = ["makers_of_nodes", "weight_update_hook"]
 
@@ -38,7 +38,7 @@ def makers_of_nodes(
     """
     makers = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * (num_nodes or 1)
     if num_nodes is not None and num_nodes != len(makers):
-        raise SpecError(f"{name}: {argument}={num_nodes}, and create_env_fn lists {len(makers)}.")
+        raise ArgumentError(f"{name}: {argument}={num_nodes}, and create_env_fn lists {len(makers)}.")
     if not makers or num_workers < 1:
         raise SpecError(f"{name} needs at least one environment, found {len(makers)} nodes of {num_workers}.")
     chosen = SyncDataCollector if collector_class in (None, "single") else collector_class

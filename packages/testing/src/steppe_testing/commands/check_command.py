@@ -23,7 +23,7 @@ help = "check one environment, alone and in batches"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument("--device", default="cpu", help="where its data should be (default: cpu)")
-    parser.add_argument("--workers", type=positive, default=2, metavar="N", help="size of the batch (default: 2)")
+    parser.add_argument("--num-envs", type=positive, default=2, metavar="K", help="size of the batch (default: 2)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
         print(slow if reason else "ok      steps write rows of arrays, the fast path", flush=True)
     finally:
         env.close()
-    batch = f"SerialEnv({args.workers}) and ParallelEnv({args.workers}) give equal data"
-    passed.append(_report(batch, partial(_check_batches, factory, args.workers)))
+    batch = f"SerialEnv({args.num_envs}) and ParallelEnv({args.num_envs}) give equal data"
+    passed.append(_report(batch, partial(_check_batches, factory, args.num_envs)))
     return 0 if all(passed) else 1
 
 

@@ -16,7 +16,7 @@ from steppe.envs.kept_entries import declared_keys
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, on_device, with_written
 from steppe.envs.rollout.random_actions import RandomActions, write_actions
 from steppe.envs.rollout.row_frames import TakeActions
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError, SpecError
 from steppe.specs import CPU, StackedComposite
 from steppe.storage import entries, name_dims
 
@@ -59,7 +59,7 @@ class RolloutPlan:
         """Check the arguments, and reset the environment unless ``auto_reset`` is False."""
         env, max_steps = self.env, self.max_steps
         if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
-            raise SpecError(f"rollout: max_steps is a whole number >= 1, found {max_steps!r}.")
+            raise ArgumentError(f"rollout: max_steps is a whole number >= 1, found {max_steps!r}.")
         if self.break_when_any_done and self.break_when_all_done:
             raise TypeError("rollout: break_when_any_done and break_when_all_done cannot both be True: choose one.")
         if self.break_when_any_done is None:

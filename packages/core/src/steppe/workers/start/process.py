@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Literal
 
-from steppe.errors import NotSupported, SpecError, WorkerError
+from steppe.errors import ArgumentError, NotSupported, WorkerError
 from steppe.systems import HAS_FORK, HAS_WORKERS
 from steppe.workers.channel import forget_others
 from steppe.workers.interrupts import held_back
@@ -56,7 +56,7 @@ def check_method(method: str | None) -> str:
     """Return a valid start method; ``"forkserver"`` for None.
 
     Raises:
-        SpecError: ``method`` is unknown.
+        ArgumentError: ``method`` is unknown.
         NotSupported: this system has no worker processes, or cannot fork.
     """
     if not HAS_WORKERS:
@@ -67,7 +67,7 @@ def check_method(method: str | None) -> str:
         )
     chosen = "forkserver" if method is None else method
     if chosen not in METHODS:
-        raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {method!r}.")
+        raise ArgumentError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {method!r}.")
     if chosen != "spawn" and not HAS_FORK:
         raise NotSupported(f"mp_start_method={chosen!r} needs a system that forks. Use mp_start_method='spawn'.")
     return chosen
