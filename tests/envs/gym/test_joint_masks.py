@@ -11,9 +11,16 @@ pytest.importorskip("gymnasium")
 
 import gymnasium
 
-from steppe import ParallelEnv, SerialEnv, SyncDataCollector, TransformedEnv
+from steppe import (
+    ParallelEnv,
+    ProcessorAsyncEnvPool,
+    SerialEnv,
+    SyncDataCollector,
+    ThreadingAsyncEnvPool,
+    TransformedEnv,
+)
 from steppe.transforms import ActionMask
-from steppe_gym import GymWrapper
+from steppe_gym import GymEnv, GymWrapper
 
 COUNTS = (3, 4)
 
@@ -53,3 +60,32 @@ def test_random_actions_follow_a_joint_mask(shape, categorical):
             assert env.rollout(12, break_when_any_done=False)["next", "reward"].sum() == 12 * env.numel()
     with SyncDataCollector(make(), None, frames_per_batch=12, total_frames=12) as collector:
         assert next(iter(collector))["next", "reward"].sum() == 12
+
+
+@pytest.fixture
+def registered():
+    gymnasium.register("Diagonal-v0", entry_point=Diagonal)
+    yield "Diagonal-v0"
+    del gymnasium.registry["Diagonal-v0"]
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+@pytest.mark.parametrize("shape", [COUNTS, (12,)])
+def test_a_vector_environment_follows_joint_masks(registered, shape, categorical):
+    batch = GymEnv(
+        registered, num_envs=3, shape=shape, vectorization_mode="sync", categorical_action_encoding=categorical
+    )
+    with closing(TransformedEnv(batch, ActionMask())) as env:
+        data = env.rollout(8, break_when_any_done=False)
+
+    assert data["next", "reward"].sum() == 8 * 3
+
+
+@pytest.mark.parametrize("pool", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])
+@pytest.mark.parametrize("shape", [COUNTS, (12,)])
+def test_a_pool_follows_joint_masks(pool, shape):
+    make = lambda: TransformedEnv(GymWrapper(Diagonal(shape)), ActionMask())  # noqa: E731
+    with closing(pool([make] * 2)) as env:
+        data = env.rollout(8, break_when_any_done=False)
+
+    assert data["next", "reward"].sum() == 8 * 2

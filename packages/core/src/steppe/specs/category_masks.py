@@ -38,8 +38,8 @@ __all__ = [
 def checked(mask: MaskLike, full: torch.Size, *, name: str, device: torch.device | None) -> torch.Tensor | None:
     """Return ``mask`` as a bool tensor of the shape ``full``, or None.
 
-    Zeros and ones of any dtype are valid. The mask of one row may have any number of dimensions, such as a grid with
-    one element per category.
+    Zeros and ones of any dtype are valid. A mask may have any number of dimensions behind those of the batch, such as
+    a grid with one element per category.
 
     Raises:
         SpecError: it holds other values, does not broadcast, or the shape is dynamic.
@@ -54,8 +54,11 @@ def checked(mask: MaskLike, full: torch.Size, *, name: str, device: torch.device
     flags = entries.to(torch.bool)
     if entries.dtype is not torch.bool and bool((entries != flags.to(entries.dtype)).any()):
         raise SpecError(f"{name}: expected a mask of dtype torch.bool, found other values than 0 and 1 in {entries}.")
-    if flags.ndim > len(full) and flags.numel() in (flags.shape[-1], full[-1]):
-        flags = flags.reshape(-1)
+    if flags.ndim > len(full):
+        if flags.numel() == full.numel() and flags.shape[: len(full) - 1] == full[:-1]:
+            flags = flags.reshape(full)
+        elif flags.numel() in (flags.shape[-1], full[-1]):
+            flags = flags.reshape(-1)
     try:
         out: torch.Tensor = flags.clone().expand(full)
     except RuntimeError:

@@ -119,7 +119,8 @@ class ActionMask(PlannedTransform):
             size: the batch size.
         """
         before = self.action_spec.mask if changed else None  # type: ignore[attr-defined]
-        if before is not None and before.shape == mask.shape:
+        if before is not None and before.numel() == mask.numel():
+            before = before.reshape(mask.shape)  # a mask of combinations is flat in the spec
             rows = torch.stack([each.reshape(*size, -1).any(-1) for each in changed]).any(0).to(mask.device)
             rows = rows.reshape(*size, *(1,) * (mask.ndim - len(size)))
             mask = torch.where(rows, mask.to(torch.bool), before.to(mask.device))
