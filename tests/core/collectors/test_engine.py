@@ -22,9 +22,7 @@ from steppe import (
     SerialEnv,
     StepCounter,
     SyncDataCollector,
-    TensorDictPrimer,
     TransformedEnv,
-    Unbounded,
     exploration_type,
     make_env,
 )
@@ -35,7 +33,6 @@ from steppe_testing import (
     CountingEnv,
     DynamicSpecEnv,
     FailingEnv,
-    IncrementingEnv,
     NestedCountingEnv,
     TextCountingEnv,
     assert_equal_data,
@@ -63,6 +60,8 @@ ENVS: dict[str, Callable[[], EnvBase]] = {
     "text": lambda: TextCountingEnv(4),
     "growing": lambda: DynamicSpecEnv(4),
 }
+
+
 FIXED = [name for name in ENVS if name not in ("text", "growing")]
 
 
@@ -179,39 +178,6 @@ def test_one_environment_gives_time_and_a_batch_rows_by_time() -> None:
         assert batch["next"].names == batch["collector"].names == [None, "time"]
 
 
-def test_frames_are_numbered_by_trajectory_and_policy_version() -> None:
-    with Collector(IncrementingEnv(2, batch_size=(2,)), frames_per_batch=6) as collector:
-        first = next(collector)["collector"]
-        collector.update_policy_weights_()
-        second = next(collector)["collector"]
-    assert first["traj_ids"].tolist() == [[0, 0, 2], [1, 1, 3]]
-    assert second["traj_ids"].tolist() == [[2, 4, 4], [3, 5, 5]]
-    assert first["traj_ids"].dtype == first["policy_version"].dtype == torch.int64
-    assert first["policy_version"].tolist() == [[0, 0, 0]] * 2
-    assert second["policy_version"].tolist() == [[1, 1, 1]] * 2
-
-
-def test_trajectory_ids_are_unique_if_rows_end_together() -> None:
-    """Trajectories that begin in the same step are numbered by row."""
-    env = SerialEnv(3, [lambda n=n: CountingEnv(n) for n in (2, 3, 2)])
-    with Collector(env, frames_per_batch=18) as collector:
-        ids = torch.cat([next(collector)["collector", "traj_ids"] for _ in range(2)], -1)
-    assert ids[:, :6].tolist() == [[0, 0, 3, 3, 6, 6], [1, 1, 1, 5, 5, 5], [2, 2, 4, 4, 7, 7]]
-    assert sorted({*ids.flatten().tolist()}) == list(range(int(ids.max()) + 1))
-
-
-def test_the_root_decides_when_agents_end_the_trajectory() -> None:
-    """Agents that end alone end the trajectory unless the root has its own done."""
-
-    def ids(root: str | None) -> list[int]:
-        with Collector(NestedCountingEnv(2, spread=1, root_done=root), frames_per_batch=6) as collector:
-            return next(collector)["collector", "traj_ids"].tolist()
-
-    assert ids("all") == [0, 0, 0, 1, 1, 1]
-    assert ids("any") == [0, 0, 1, 1, 2, 2]
-    assert ids(None) == [0, 0, 1, 2, 3, 3]
-
-
 def test_a_batch_is_a_copy_and_the_same_td_the_storage() -> None:
     with Collector(CountingEnv(100), frames_per_batch=3) as collector:
         first = next(collector)
@@ -244,23 +210,6 @@ def test_total_frames_stops_a_collector() -> None:
         assert collector.stats()["frames"] == 20
 
 
-def test_frames_are_rounded_up_to_whole_steps_with_one_warning() -> None:
-    with pytest.warns(UserWarning, match="rounded up to 12: 4 steps of 3 environments") as caught:
-        collector = Collector(CountingEnv(batch_size=(3,)), frames_per_batch=10, total_frames=24)
-    assert len(caught) == 1
-    with collector:
-        assert [batch.batch_size for batch in collector] == [(3, 4)] * 2
-        assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (12, 12)
-
-
-def test_total_frames_are_rounded_up_with_a_warning() -> None:
-    """total_frames is rounded up to whole batches."""
-    with pytest.warns(UserWarning, match="total_frames=11 is rounded up to 15"):
-        collector = Collector(CountingEnv(), frames_per_batch=5, total_frames=11)
-    with collector:
-        assert len(collector) == len(list(collector)) == 3
-
-
 def test_reset_at_each_iter_begins_every_batch_with_new_episodes() -> None:
     with Collector(CountingEnv(100), frames_per_batch=3, reset_at_each_iter=True) as collector:
         first, second = next(collector), next(collector)
@@ -289,50 +238,6 @@ def test_a_reset_of_some_rows_is_refused(make: Callable[[], EnvBase]) -> None:
             collector.reset([0])  # type: ignore[misc]
         assert next(collector)["observation"].all(), "nothing was reset"
         collector.reset(index=None)
-
-
-def test_max_frames_per_traj_truncates() -> None:
-    with Collector(CountingEnv(100, batch_size=(2,)), frames_per_batch=12, max_frames_per_traj=3) as collector:
-        batch = next(collector)
-    assert batch["next", "truncated"].squeeze(-1).tolist() == [[False, False, True, False, False, True]] * 2
-    assert batch["next", "terminated"].any().item() is False
-    assert batch["observation"].squeeze(-1).tolist() == [[0, 1, 2, 0, 1, 2]] * 2
-
-
-def test_max_frames_per_traj_refuses_a_second_counter() -> None:
-    with pytest.raises(SpecError, match="'step_count' already"):
-        Collector(TransformedEnv(CountingEnv(), StepCounter()), frames_per_batch=3, max_frames_per_traj=3)
-
-
-def test_set_truncated_marks_the_last_frame_of_what_is_yielded() -> None:
-    env = TransformedEnv(CountingEnv(100, batch_size=(2,)), StepCounter(max_steps=50))
-    with Collector(env, frames_per_batch=6, set_truncated=True) as collector:
-        first, second = next(collector), next(collector)
-    assert first["next", "truncated"].squeeze(-1).tolist() == [[False, False, True]] * 2
-    assert first["next", "done"].squeeze(-1).tolist() == [[False, False, True]] * 2
-    assert not first["next", "terminated"].any()
-    assert not second["done"].any(), "episodes go on"
-    assert second["observation"][0, 0].item() == 3
-    assert second["collector", "traj_ids"].tolist() == first["collector", "traj_ids"].tolist()
-
-
-def test_set_truncated_of_stacked_data_leaves_the_episode_alone() -> None:
-    env = TextCountingEnv(100).add_truncated_keys()
-    with Collector(env, frames_per_batch=3, set_truncated=True) as collector:
-        first, second = next(collector), next(collector)
-    assert first["next", "truncated"].flatten().tolist() == [False, False, True]
-    assert second["done"].any().item() is False
-    assert second["collector", "traj_ids"].tolist() == [0, 0, 0]
-
-
-def test_set_truncated_needs_the_entry() -> None:
-    env = CountingEnv()
-    done = env.full_done_spec.clone()
-    if "truncated" in done.keys():
-        del done["truncated"]
-    env.full_done_spec = done
-    with pytest.raises(SpecError, match="add_truncated_keys"):
-        Collector(env, frames_per_batch=3, set_truncated=True)
 
 
 def test_policy_output_is_part_of_the_next_input() -> None:
@@ -372,70 +277,6 @@ def test_an_entry_that_appears_or_disappears_is_named(at: int, said: str) -> Non
 
     with Collector(CountingEnv(100), fresh, frames_per_batch=5) as collector, pytest.raises(SpecError, match=said):
         next(collector)
-
-
-@pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])
-def test_a_policy_reads_its_device_from_the_data(make: Callable[[], EnvBase]) -> None:
-    """The data for a policy is on policy_device."""
-    devices = []
-
-    def policy(tensordict: TensorDictBase) -> TensorDictBase:
-        devices.append(tensordict.device)
-        action = torch.zeros(*tensordict.batch_size, 3, dtype=torch.bool, device=tensordict.device)
-        action[..., 0] = True
-        return tensordict.set("action", action)
-
-    with Collector(make, policy, frames_per_batch=4, policy_device="cpu") as collector:
-        batch = next(collector)
-        assert collector.env.device is None
-
-    assert set(devices) == {torch.device("cpu")}
-    assert batch.device is None
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])
-@pytest.mark.parametrize("module", [True, False])
-def test_a_policy_acts_on_a_gpu_for_an_env_without_device(make: Callable[[], EnvBase], module: bool) -> None:
-    """With policy_device, the policy computes on the GPU and its actions come back."""
-
-    def act(observation: torch.Tensor) -> torch.Tensor:
-        assert observation.is_cuda
-        return (torch.arange(3, device=observation.device) == 0).expand(*observation.shape[:-1], 3)
-
-    class Act(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(()))
-
-        def forward(self, observation: torch.Tensor) -> torch.Tensor:
-            assert self.weight.is_cuda
-            return act(observation)
-
-    policy = TensorDictModule(Act() if module else act, in_keys=["observation"], out_keys=["action"])
-    with Collector(make, policy, frames_per_batch=4, policy_device="cuda") as collector:
-        batch = next(collector)
-
-    assert batch["action"].device.type == "cpu"
-    assert batch["action"][..., 0].all()
-
-
-def test_auto_register_appends_the_primer_of_a_policy() -> None:
-    """The transform that a policy makes for its memory is appended on request."""
-
-    class Remembers(torch.nn.Module):
-        def make_tensordict_primer(self) -> TensorDictPrimer:
-            return TensorDictPrimer(memory=Unbounded((2,)))
-
-        def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-            tensordict.set(("next", "memory"), tensordict["memory"] + 1)
-            return tensordict.set("action", torch.tensor([True, False, False]))
-
-    with Collector(CountingEnv(3), Remembers(), frames_per_batch=6, auto_register_policy_transforms=True) as collector:
-        batch = next(collector)
-
-    assert batch["memory"][:2, 0].tolist() == [0, 1]
-    assert torch.equal(batch["is_init"].squeeze(-1), batch["memory"][:, 0] == 0)
 
 
 def test_exploration_type_holds_only_during_the_policys_calls() -> None:
@@ -561,6 +402,8 @@ def test_another_collector_continues_from_a_loaded_state() -> None:
 
 
 PENDULUM = "gym:Pendulum-v1"
+
+
 GRAVITIES = {
     "one": (lambda: SyncDataCollector(PENDULUM, frames_per_batch=10, total_frames=-1), 1),
     "a batch": (lambda: SyncDataCollector(SerialEnv(3, PENDULUM), frames_per_batch=12, total_frames=-1), 3),

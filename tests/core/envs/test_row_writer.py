@@ -35,55 +35,11 @@ def put(out, where):
     out["grid"] = np.ones(3)
 
 
-def updated(out, where):
-    out.update(grid=np.ones(3))
-
-
-@pytest.mark.parametrize("write", [put, updated])
-def test_replacing_a_row_by_another_array_is_an_error(write):
-    expected = r"out\['grid'\] = value replaces the row by another array.*Write into the row: out\['grid'\]\["
-    for use in (check_env_specs, lambda env: env.reset(), lambda env: env.rollout(2)):
-        with pytest.raises(SpecError, match=expected):
-            use(Grid(write=write))
-    with pytest.raises(SpecError, match=expected):
-        SerialEnv(2, lambda: Grid(write=write)).reset()
-
-
 def test_a_worker_raises_the_same_error():
     env = ParallelEnv(2, lambda: Grid(write=put))
     with pytest.raises(WorkerError, match=r"out\['grid'\] = value replaces the row"):
         env.reset()
     env.close(raise_if_closed=False)
-
-
-def test_a_row_that_is_added_to_may_be_put_back():
-    def write(out, where):
-        out["grid"][...] = 1
-        out["grid"] += 1
-
-    env = Grid(write=write)
-    check_env_specs(env)
-    assert env.reset()["grid"].tolist() == [2, 2, 2]
-
-
-def test_an_unknown_key_is_an_error_with_the_existing_keys():
-    def misspelt(out, where):
-        out["gird"][...] = 1
-
-    def rewarded(out, where):
-        out["reward"][0] = 1
-
-    def ended(out, where):
-        out["terminated"][0] = True
-
-    for write, text in (
-        (misspelt, "Did you mean 'grid'"),
-        (rewarded, "A reset has no reward"),
-        (ended, "is returned: return terminated, truncated"),
-    ):
-        for use in (check_env_specs, lambda env: env.reset()):
-            with pytest.raises(SpecError, match=rf"out has \['grid'\].*{text}"):
-                use(Grid(write=write))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,17 @@ from steppe import errors, list_envs, make_env, register_env
 from steppe.registry import Registry, current, use
 
 HEAD = "from steppe import LibraryInfo, hookimpl\n"
+
+
 MAKE = "@hookimpl\ndef steppe_make_env(name, kwargs):\n    return {}\n"
+
+
 NAMES = "@hookimpl\ndef steppe_env_names():\n    return {}\n"
+
+
 LIBRARY = "@hookimpl\ndef steppe_library():\n    return {}\n"
+
+
 SUBJECT = "Plugin 'acme' (acme-sim 2.1)"
 
 
@@ -179,25 +187,3 @@ def test_a_wrong_library_does_not_hide_a_wrong_name(acme):
     )
 
     assert "has no environment 'Wolk'" in text_of(errors.EnvNotFound, make_env, "acme:Wolk")
-
-
-@pytest.mark.parametrize(
-    ("hooks", "name", "line"),
-    [
-        ([MAKE.format("1").replace("@hookimpl\n", "")], "steppe_make_env", 2),
-        ([MAKE.format("1"), NAMES.format("[]").replace("@hookimpl\n", "")], "steppe_env_names", 6),
-    ],
-)
-def test_a_hook_without_its_marker_is_named_with_its_line(acme, hooks, name, line):
-    acme(*hooks)
-
-    assert text_of(errors.PluginIncompatible, make_env, "acme:Walk") == (
-        f"{SUBJECT} does not fit steppe 0.1.0: {name} has no @hookimpl. Write @hookimpl above it, from steppe import "
-        f"hookimpl (acme_sim.py:{line})."
-    )
-
-
-def test_a_plugin_may_look_at_the_declarations_of_the_hooks(acme):
-    acme("from steppe.registry.hooks import steppe_worker_setup\n", MAKE.format("None"))
-
-    assert "returned None" in text_of(errors.PluginError, make_env, "acme:Walk")

@@ -150,8 +150,14 @@ def test_version_of_the_only_alternative_unsupported(registry, fake_dist):
 
 
 HOOK = "from steppe import hookimpl\n\n@hookimpl\n"
+
+
 WRITTEN = "Plugin 'acme' (acme-sim 2.1) was written for steppe"
+
+
 UNFIT = "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: "
+
+
 #: What the plugin's file holds, other arguments of the package, the error, and its text.
 MESSAGES = {
     "two libraries missing": (
@@ -253,33 +259,6 @@ def test_requirement_that_cannot_be_read(acme):
     text = text_of(errors.PluginBroken, "acme:a")
     assert text.startswith("Plugin 'acme' (acme-sim 2.1) has a requirement that cannot be read (")
     assert text.endswith("): its package metadata is wrong.")
-
-
-def test_conflict(registry, fake_dist):
-    fake_dist("other-gym", "0.3", envs={"gym": "other_gym:plugin"})
-    fake_dist("steppe-gym", "0.1.0", envs={"gym": "steppe_gym.plugin"})
-    expected = (
-        "Two packages provide 'gym:': steppe-gym 0.1.0 (steppe_gym.plugin) and other-gym 0.3 (other_gym:plugin). "
-        "Uninstall one, or hide it: STEPPE_DISABLE_PLUGINS=other-gym."
-    )
-    assert text_of(errors.PluginConflict, "gym:Pendulum-v1") == expected
-
-
-def test_conflict_of_three(registry, fake_dist):
-    for name in ("a-gym", "b-gym", "steppe-gym"):
-        fake_dist(name, "1.0", envs={"gym": "m"})
-    expected = (
-        "Three packages provide 'gym:': steppe-gym 1.0 (m), a-gym 1.0 (m) and b-gym 1.0 (m). "
-        "Uninstall all but one, or hide them: STEPPE_DISABLE_PLUGINS=a-gym,b-gym."
-    )
-    assert text_of(errors.PluginConflict, "gym:Pendulum-v1") == expected
-
-
-@pytest.mark.parametrize(("variable", "value"), [("STEPPE_DISABLE_PLUGINS", "vmas"), ("STEPPE_PLUGINS", "gym")])
-def test_a_hidden_plugin_names_what_hides_it(vmas, monkeypatch, variable, value):
-    monkeypatch.setenv(variable, value)
-    expected = f"Plugin 'vmas' is installed (steppe-vmas 0.1.0) but hidden by {variable}={value}."
-    assert text_of(errors.PluginBlocked, "vmas:balance") == expected
 
 
 def test_the_traceback_of_a_broken_plugin_shows_its_own_line(acme):

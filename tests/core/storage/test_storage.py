@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Bounded, Composite, NonTensor, OneHot, Unbounded
-from steppe.storage import Storage, no_storage_reason
+from steppe.specs import Bounded, Composite, OneHot, Unbounded
+from steppe.storage import Storage
 from tests.limits import CHILD
 
 SPEC = Composite(
@@ -24,6 +24,8 @@ SPEC = Composite(
         "scalar": Unbounded(shape=()),
     }
 )
+
+
 KINDS = ["plain", "shared"]
 
 
@@ -124,24 +126,6 @@ def test_many_storages_leave_no_descriptor() -> None:
 
     after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     assert after <= before
-
-
-@pytest.mark.parametrize(
-    ("leaf", "text"),
-    [
-        (NonTensor(shape=()), "'x' is not a tensor"),
-        (Unbounded(shape=(3, -1)), r"'x' has a dynamic shape \(3, -1\)"),
-    ],
-)
-def test_a_leaf_without_fixed_size_is_refused_by_name(leaf: object, text: str) -> None:
-    with pytest.raises(NotSupported, match=text):
-        Storage(Composite(x=leaf), (2,))
-
-
-def test_unequal_rows_have_no_layout() -> None:
-    stacked = torch.stack([Composite(x=Unbounded(shape=(2,))), Composite(x=Unbounded(shape=(3,)))], 0)
-
-    assert no_storage_reason(stacked) is not None
 
 
 def test_only_shared_storage_has_a_descriptor() -> None:

@@ -9,26 +9,19 @@ import pytest
 import torch
 
 from steppe.batched import ParallelEnv, SerialEnv
-from steppe.errors import SpecError
-from steppe.specs import Composite, Unbounded
 from steppe.transforms import (
-    CallableTransform,
     Compose,
-    ConditionalSkip,
     DoubleToFloat,
     DTypeCastTransform,
     ExcludeTransform,
     InitTracker,
-    ObservationTransform,
-    RenameTransform,
     RewardSum,
     SelectTransform,
     StepCounter,
-    Transform,
     TransformedEnv,
     UnaryTransform,
 )
-from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
+from steppe_testing import ArrayCountingEnv, assert_equal_data
 
 
 class OnTensorDicts(TransformedEnv):
@@ -51,6 +44,8 @@ PARTS = {
     "exclude": lambda: ExcludeTransform("total"),
     "select": lambda: SelectTransform("observation", "is_init"),
 }
+
+
 CHAINS = [
     *[(name,) for name in PARTS],
     *itertools.permutations(("limit", "sum", "mark", "cast"), 4),
@@ -124,48 +119,6 @@ def test_a_value_may_be_read_before_it_is_cast(parts):
     assert_equal_ways(*parts())
 
 
-class Flat(ObservationTransform):
-    """A transform whose result has another shape."""
-
-    def _apply_transform(self, value):
-        return value.expand((*value.shape[:-1], 6)).reshape((*value.shape[:-1], 2, 3)) + 1
-
-    def transform_observation_spec(self, observation_spec):
-        leaf = observation_spec["observation"]
-        observation_spec["observation"] = Unbounded((*leaf.shape[:-1], 2, 3), dtype=leaf.dtype)
-        return observation_spec
-
-
-class Difference(Transform):
-    """Reads the root and the action."""
-
-    def __init__(self):
-        super().__init__(in_keys=["observation"], out_keys=["change"])
-
-    def _step(self, tensordict, next_tensordict):
-        change = next_tensordict["observation"] - tensordict["observation"] + tensordict["action"].sum(-1, keepdim=True)
-        return next_tensordict.set("change", change)
-
-    def _reset(self, tensordict, tensordict_reset):
-        return tensordict_reset.set("change", torch.zeros_like(tensordict_reset["observation"]))
-
-    def transform_observation_spec(self, observation_spec):
-        observation_spec["change"] = observation_spec["observation"].clone()
-        return observation_spec
-
-
-class Ends(Transform):
-    """A transform that ends an episode by its observation."""
-
-    writes_done = True
-
-    def _call(self, next_tensordict):
-        ends = next_tensordict["observation"].to(torch.int64) % 4 == 3
-        for name in ("done", "terminated"):
-            next_tensordict[name] = next_tensordict[name] | ends
-        return next_tensordict
-
-
 def assert_equal_ways(*parts):
     fast, slow = (kind(base(), Compose(*(part.clone() for part in parts))) for kind in (TransformedEnv, OnTensorDicts))
     assert fast.no_row_writer_reason is None
@@ -176,25 +129,6 @@ def assert_equal_ways(*parts):
     slow = SerialEnv(2, lambda: OnTensorDicts(base(), Compose(*(part.clone() for part in parts))))
     actions = list(inside.full_action_spec.rand((15,))["action"])
     assert_equal_data(*(play(env, actions, stepwise=True) for env in (inside, slow)))
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        lambda: (Flat(in_keys=["observation"]),),
-        lambda: (StepCounter(5), Flat(in_keys=["observation"]), DoubleToFloat()),
-        lambda: (Difference(), InitTracker()),
-        lambda: (Ends(), StepCounter()),
-        lambda: (StepCounter(3), Ends(), RewardSum()),
-        lambda: (UnaryTransform(["observation"], ["double"], fn=lambda x: 2 * x), ExcludeTransform("observation")),
-        lambda: (StepCounter(2, update_done=False),),
-        lambda: (RenameTransform(["total"], ["sum"]), DoubleToFloat()),
-        lambda: (CallableTransform(lambda td: td.set("negative", -td["observation"])),),
-    ],
-    ids=["shape", "count, shape, cast", "root", "ends", "count, ends, sum", "unary", "truncates", "rename", "function"],
-)
-def test_a_transform_on_tensordicts_runs_on_rows(parts):
-    assert_equal_ways(*parts())
 
 
 @pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
@@ -217,90 +151,6 @@ def test_transforms_behind_a_batch_run_on_its_storage(names, batch):
         assert slow.row_steps is None
     assert_equal_data(*data)
     assert data[0]["next", "done"].sum() > 3
-
-
-class NoKernel(ObservationTransform):
-    """Has no kernel for blocks of rows."""
-
-    def _apply_transform(self, value):
-        return value + 1
-
-
-def test_a_chain_without_rows_gives_the_reason():
-    def problem(env, *parts):
-        return TransformedEnv(env, Compose(*parts)).no_row_writer_reason
-
-    assert "CountingEnv steps on TensorDicts" in problem(CountingEnv(3), StepCounter())
-    assert "array_path=False" in problem(base(array_path=False), StepCounter())
-    assert "NoKernel is not written for rows of a batch" in problem(SerialEnv(2, base), NoKernel())
-    assert problem(SerialEnv(2, base), StepCounter()) is None
-    assert "ConditionalSkip may exclude rows" in problem(base(), ConditionalSkip(lambda td: False))
-    assert problem(base(), StepCounter()) is None
-
-
-def test_changing_the_chain_changes_the_path():
-    env = TransformedEnv(base(), Compose(StepCounter()))
-    env.rollout(2)
-    env.append_transform(lambda td: td.set("observation", -td["observation"]))
-    assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, -1, -2]
-    env.transform.pop()
-    assert env.no_row_writer_reason is None
-    assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, 1, 2]
-
-
-def test_a_base_that_leaves_the_array_path_is_followed():
-    inner = base()
-    env = TransformedEnv(inner, StepCounter())
-    env.rollout(2)
-    step = inner._step
-    inner._step = lambda td: step(td).set("reward", torch.full((1,), 7.0))
-
-    assert env.rollout(2)["next", "reward"].squeeze(-1).tolist() == [7, 7]
-    assert env.row_writer is None
-
-
-class MayLeave(ArrayCountingEnv):
-    """Leaves the array path if told to, and says so."""
-
-    leaves = False
-
-    def leave(self, leaves):
-        self.leaves = leaves
-        self.row_writer_changed()
-
-    @property
-    def no_row_writer_reason(self):
-        return "it says so" if self.leaves else super().no_row_writer_reason
-
-
-def test_a_base_that_changes_between_two_steps_is_followed():
-    inner = MayLeave(9)
-    env = TransformedEnv(inner, Compose(RewardSum(), StepCounter()))
-    _, td = env.step_and_maybe_reset(env.rand_action(env.reset()))
-    step, rewards, ways = inner._step, [], []
-
-    def go_on():
-        nonlocal td
-        frame, td = env.step_and_maybe_reset(env.rand_action(td))
-        rewards.append(frame["next", "reward"].item() > 90)
-        ways.append(env.row_steps is not None)
-
-    go_on()
-    inner._step = lambda td: step(td).set("reward", torch.full((1,), 99.0))
-    go_on()
-    del inner._step
-    go_on()
-    inner.leave(True)
-    go_on()
-    inner.leave(False)
-    go_on()
-    inner.reward_spec = Unbounded((1,), dtype=torch.float64)
-    go_on()
-
-    assert rewards == [False, True, False, False, False, False]
-    assert ways == [True, False, True, False, True, True]
-    assert td["step_count"].item() == 7
-    assert td["episode_reward"].dtype is torch.float64
 
 
 def test_an_overridden_step_is_called():
@@ -364,99 +214,3 @@ def test_gradients_of_a_policy_pass():
     data["score"].sum().backward()
 
     assert weight.grad.tolist() == [3, 3]
-
-
-# -- environments whose transforms have settings of their own --------------------------------------------------------
-
-
-class Times(Transform):
-    """Multiplies observations, and actions on the way in."""
-
-    def __init__(self, factor):
-        super().__init__(["observation"], in_keys_inv=["action"])
-        self.factor = factor
-
-    def _apply_transform(self, value):
-        return value * self.factor
-
-    def _inv_apply_transform(self, value):
-        return value * self.factor / 10
-
-
-def test_each_row_uses_the_settings_of_its_own_transforms():
-    def make(factor):
-        return lambda: TransformedEnv(ArrayCountingEnv(5, action="continuous"), Times(factor))
-
-    env = SerialEnv(3, [make(1), make(2), make(3)])
-    data = env.rollout(3, actions=[torch.ones(3, 2)] * 3)
-
-    for row, factor in enumerate((1, 2, 3)):
-        assert data["next", "observation"][row].squeeze(-1).tolist() == [factor, 2 * factor, 3 * factor]
-        assert torch.allclose(data["next", "reward"][row], torch.tensor(factor / 5))
-
-
-@pytest.mark.parametrize("limits", [(None, 3), (3, None), (2, 3)])
-def test_each_row_ends_at_its_own_limit(limits):
-    env = SerialEnv(2, [lambda n=n: TransformedEnv(ArrayCountingEnv(9), StepCounter(n)) for n in limits])
-    data = env.rollout(6, break_when_any_done=False)
-
-    for row, limit in enumerate(limits):
-        alone = TransformedEnv(ArrayCountingEnv(9), StepCounter(limit)).rollout(6, break_when_any_done=False)
-        for key in ("step_count", "truncated", "done"):
-            assert torch.equal(data["next", key][row], alone["next", key]), key
-
-
-class LastTwo(Transform):
-    """Stacks the last two observations, of which a later transform may make something else."""
-
-    def memory_spec(self, specs):
-        leaf = specs.observation["observation"]
-        return Composite({"__before": leaf.clone()}, shape=specs.batch_size)
-
-    def _step(self, tensordict, next_tensordict):
-        now = next_tensordict["observation"]
-        next_tensordict["observation"] = torch.cat([tensordict["__before"], now], -1)
-        return next_tensordict.set("__before", now)
-
-    def _reset(self, tensordict, tensordict_reset):
-        now = tensordict_reset["observation"]
-        tensordict_reset["observation"] = torch.cat([now, now], -1)
-        return tensordict_reset.set("__before", now)
-
-    def transform_observation_spec(self, observation_spec):
-        leaf = observation_spec["observation"]
-        observation_spec["observation"] = Unbounded((*leaf.shape[:-1], 2), dtype=leaf.dtype)
-        return observation_spec
-
-
-@pytest.mark.parametrize("kind", [TransformedEnv, OnTensorDicts])
-def test_hidden_state_of_a_transform_follows_its_row(kind):
-    """Private state of a transform follows its row, and is not in the data."""
-
-    def make():
-        negative = UnaryTransform(["observation"], fn=lambda x: -x)
-        return kind(base(), Compose(LastTwo(in_keys=["observation"]), negative))
-
-    env = make()
-    env.check_env_specs()
-    data = env.rollout(7, break_when_any_done=False)
-    assert data["observation"].tolist() == [[-0.0, -0.0], [0, -1], [-1, -2], [-2, -3], [-3, -4], [-4, -5], [0, 0]]
-    assert "__before" not in data.keys()
-    assert "__before" not in data["next"].keys()
-
-    with SerialEnv(2, make) as batch:
-        td = batch.reset()
-        for _ in range(3):
-            frame = batch.step(batch.rand_action(td).set("_step", torch.tensor([True, False])))
-            td = batch.step_mdp(frame)
-        td = batch.step_mdp(batch.step(batch.rand_action(td)))
-    assert td["observation"].tolist() == [[-3, -4], [0, -1]]
-
-
-def test_memory_that_others_would_see_is_refused():
-    class Open(LastTwo):
-        def memory_spec(self, specs):
-            return Composite({"before": specs.observation["observation"].clone()})
-
-    with pytest.raises(SpecError, match=r"Open\.memory_spec: 'before' must .* begins with two underscores"):
-        _ = TransformedEnv(base(), Open(in_keys=["observation"])).observation_spec

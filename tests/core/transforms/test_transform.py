@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe.batched import SerialEnv
-from steppe.errors import SpecError, StateError
+from steppe.errors import StateError
 from steppe.specs import Unbounded
 from steppe.transforms import (
     Compose,
@@ -21,7 +21,7 @@ from steppe.transforms import (
     apply_to_composite,
     apply_to_composite_inv,
 )
-from steppe_testing import ArrayCountingEnv, CountingEnv, DataEnv, NestedCountingEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv
 
 BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
 
@@ -56,41 +56,6 @@ class Halved(Transform):
 
 
 @BOTH
-def test_an_entry_is_transformed_after_each_step_and_each_reset(make):
-    env = TransformedEnv(make(3, start=1), Doubled(["observation"]))
-
-    data = env.rollout(5, break_when_any_done=False)
-
-    assert data["observation"].squeeze(-1).tolist() == [2, 4, 6, 2, 4]
-    assert data["next", "observation"].squeeze(-1).tolist() == [4, 6, 8, 4, 6]
-
-
-def test_a_result_may_go_to_another_key():
-    env = TransformedEnv(CountingEnv(3, start=1), Doubled(["observation"], ["twice"]))
-
-    root = env.reset()
-
-    assert (root["observation"].item(), root["twice"].item()) == (1, 2)
-
-
-def test_a_reward_is_transformed_after_a_step_only():
-    env = TransformedEnv(CountingEnv(3), Doubled(["reward"]))
-
-    data = env.rollout(3, actions=torch.eye(3, dtype=torch.bool))
-
-    assert data["next", "reward"].squeeze(-1).tolist() == [0, 2, 4]
-    assert "reward" not in data.keys()
-
-
-def test_nested_keys_are_keys():
-    env = TransformedEnv(NestedCountingEnv(3, root_done="any"), Doubled([("agents", "observation")]))
-
-    data = env.rollout(3)
-
-    assert data["next", "agents", "observation"][:, 0, 0].tolist() == [2, 4, 6]
-
-
-@BOTH
 def test_specs_follow_leaf_by_leaf(make):
     env = TransformedEnv(make(3), Widened())
 
@@ -118,60 +83,6 @@ def test_the_caller_may_write_the_action_under_another_name():
     assert torch.allclose(data["next", "reward"], data["push"].sum(-1, keepdim=True) / 2)
 
 
-def test_call_and_reset_may_be_written_instead():
-    class Both(Transform):
-        def _call(self, next_tensordict):
-            return next_tensordict.set("kind", torch.zeros(1))
-
-        def _reset(self, tensordict, tensordict_reset):
-            return tensordict_reset.set("kind", torch.ones(1))
-
-        def transform_observation_spec(self, observation_spec):
-            observation_spec["kind"] = Unbounded((1,))
-            return observation_spec
-
-    data = TransformedEnv(CountingEnv(2), Both()).rollout(4, break_when_any_done=False)
-
-    assert data["kind"].squeeze(-1).tolist() == [1, 0, 1, 0]
-
-
-def test_a_step_sees_the_root_that_it_began_from():
-    class Gain(Transform):
-        def _step(self, tensordict, next_tensordict):
-            return next_tensordict.set("gain", next_tensordict["observation"] - tensordict["observation"])
-
-        def _reset(self, tensordict, tensordict_reset):
-            return tensordict_reset.set("gain", torch.zeros(1))
-
-        def transform_observation_spec(self, observation_spec):
-            observation_spec["gain"] = Unbounded((1,))
-            return observation_spec
-
-    data = TransformedEnv(CountingEnv(2), Gain()).rollout(4, break_when_any_done=False)
-
-    assert data["next", "gain"].unique().tolist() == [1]
-
-
-def test_each_transform_sees_the_root_of_its_own_level():
-    """In a step, a transform sees the action before the inverses of inner transforms."""
-    seen = {}
-
-    class Watch(Transform):
-        def __init__(self, name):
-            super().__init__()
-            self.name = name
-
-        def _step(self, tensordict, next_tensordict):
-            seen[self.name] = tensordict["action"].tolist()
-            return next_tensordict
-
-    first, second = Watch("inner"), Watch("outer")
-    env = TransformedEnv(CountingEnv(2, action="continuous"), Compose(first, Halved(in_keys_inv=["action"]), second))
-    env.step(env.reset().set("action", torch.tensor([2.0, 4.0])))
-
-    assert seen == {"inner": [1.0, 2.0], "outer": [2.0, 4.0]}
-
-
 def test_a_missing_entry_is_named():
     env = TransformedEnv(CountingEnv(2), Doubled(["observatoin"]))
 
@@ -188,42 +99,6 @@ def test_missing_entries_can_be_tolerated():
         transform(TensorDict(a=torch.ones(1)))
 
 
-def test_keys_must_be_as_many():
-    with pytest.raises(
-        SpecError, match=r"Doubled: in_keys and out_keys must have the same length, found \['a'\] and \['b', 'c'\]"
-    ):
-        Doubled(["a"], ["b", "c"])
-    with pytest.raises(SpecError, match="Halved: in_keys_inv and out_keys_inv must have the same length"):
-        Halved(in_keys_inv=["a"], out_keys_inv=["b", "c"])
-
-
-class Together(Transform):
-    """Many entries side by side in one."""
-
-    def __init__(self, in_keys, name):
-        super().__init__(in_keys=in_keys, out_keys=[name])
-
-    def _call(self, next_tensordict):
-        parts = [next_tensordict[key] for key in self.in_keys]
-        return next_tensordict.set(self.out_keys[0], torch.cat(parts, -1))
-
-    def _reset(self, tensordict, tensordict_reset):
-        return self._call(tensordict_reset)
-
-    def transform_observation_spec(self, observation_spec):
-        observation_spec[self.out_keys[0]] = Unbounded((*observation_spec.shape, len(self.in_keys)))
-        return observation_spec
-
-
-@pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_a_transform_with_call_may_read_any_number_of_keys(base):
-    """A transform that overrides _call may have more in_keys than out_keys."""
-    env = TransformedEnv(base(3), Compose(StepCounter(), Together(["observation", "observation"], "both")))
-
-    env.check_env_specs()
-    assert env.rollout(3)["next", "both"].tolist() == [[1, 1], [2, 2], [3, 3]]
-
-
 def test_calling_a_transform_changes_given_data():
     data = TensorDict(a=torch.ones(4, 1), batch_size=[4])
 
@@ -236,50 +111,6 @@ def test_an_episode_transform_refuses_stored_data():
     """The error says to append the transform to an environment."""
     with pytest.raises(NotImplementedError, match="Append it to the environment"):
         StepCounter()(TensorDict())
-
-
-def test_a_default_key_is_one_that_the_environment_has():
-    env = TransformedEnv(ArrayCountingEnv(2, pixels=(4, 4)), Widened())
-    transform = env.transform
-
-    env.reset()
-
-    assert transform.in_keys == ["observation", "pixels"]
-    unknown = DataEnv({"position": Unbounded((2,))})
-    with pytest.raises(SpecError, match=r"none of \['observation', 'pixels'\].*give in_keys.*\['position'\]"):
-        TransformedEnv(unknown, Widened()).reset()
-
-
-def test_default_keys_are_the_groups_without_root_keys():
-    """If the root lacks the usual entry, the default keys are those of groups."""
-    env = TransformedEnv(ArrayCountingEnv(2, nested=True), Widened())
-    transform = env.transform
-
-    assert transform.in_keys == [("data", "observation")]
-    wide, plain = (one.rollout(2)["data", "observation"] for one in (env, env.base_env))
-    assert wide.shape[-1] == 2 * plain.shape[-1]
-    assert TransformedEnv(ArrayCountingEnv(2), transform.clone()).transform.in_keys == ["observation"]
-
-
-def test_default_keys_come_from_the_specs_before_the_transform():
-    class Halved(Transform):
-        keeps_nothing = True
-
-        def default_keys(self, specs):
-            return ["reward"] if specs is None else list(specs.reward.keys(True, True))
-
-        def _apply_transform(self, value):
-            return value / 2
-
-    alone, env = Halved(), TransformedEnv(NestedCountingEnv(3), Compose(Halved(), Halved()))
-    rewards = env.base_env.reward_keys
-
-    assert alone.in_keys == ["reward"]
-    assert env.transform[1].in_keys == rewards != ["reward"]
-    actions = env.full_action_spec.rand((3,))
-    data, plain = (one.rollout(3, actions=actions) for one in (env, env.base_env))
-    for key in rewards:
-        torch.testing.assert_close(data["next"].get(key), plain["next"].get(key) / 4)
 
 
 def test_gradients_pass():
@@ -296,9 +127,6 @@ def test_gradients_pass():
     data["next", "observation"].sum().backward()
 
     assert transform.scale.grad.item() == 6
-
-
-# -- mistakes ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["transform_observation_spec", "transform_action_spec", "transform_env_batch_size"])
@@ -326,9 +154,6 @@ def test_a_typo_in_a_property_of_a_transform_is_named():
 
     with pytest.raises(AttributeError, match="'Broken' object has no attribute 'nonsense'"):
         _ = Compose(Broken())[0].width
-
-
-# -- where a transform belongs ---------------------------------------------------------------------------------------
 
 
 def test_a_transform_belongs_to_one_environment():

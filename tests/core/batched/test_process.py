@@ -66,31 +66,3 @@ def test_a_failure_and_a_kill_of_forked_workers_arrive() -> None:
 def test_an_unknown_start_method_is_refused() -> None:
     with pytest.raises(SpecError, match="'forkserver', 'spawn', 'fork', found 'thread'"):
         ParallelEnv(2, ArrayCountingEnv, mp_start_method="thread")
-
-
-@pytest.mark.parametrize("make", [ArrayCountingEnv, CountingEnv])
-def test_a_share_of_the_caller_gives_the_same_data(make: Any) -> None:
-    shared = data(ParallelEnv(5, lambda: make(max_steps=4), num_processes=2, caller_share=True))
-
-    assert (shared == data(SerialEnv(5, lambda: make(max_steps=4)))).all()
-
-
-def test_an_exception_in_the_callers_share_names_the_environment() -> None:
-    env = ParallelEnv(2, [FailingEnv, ArrayCountingEnv], num_processes=2, caller_share=True)
-
-    with pytest.raises(WorkerError, match="caller's share raised in step of environment 0") as caught:
-        env.rollout(10)
-
-    assert caught.value.env == 0
-    assert isinstance(caught.value.__cause__, RuntimeError)
-    env.close()
-
-
-def test_num_threads_is_what_torch_uses_while_workers_run() -> None:
-    before = torch.get_num_threads()
-    try:
-        with ParallelEnv(2, ArrayCountingEnv, num_processes=1, num_threads=1) as env:
-            env.reset()
-            assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
