@@ -84,6 +84,15 @@ def test_a_data_set_and_a_table_come_out(collect, tmp_path, saved_time):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_without_steppe_reward_the_table_names_the_package(collect, tmp_path, monkeypatch):
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "steppe-reward")
+    status, out, err = collect("--max-steps", "5")
+
+    assert (status, err) == (0, "")
+    assert table(out)["return (mean, min, max)"] == "pip install 'steppe[reward]' to see them"
+    assert "episode_reward" not in TensorDict.load_memmap(tmp_path / "out")["next"]
+
+
 def test_frames_are_rounded_up_to_whole_steps_with_a_message(collect, tmp_path):
     status, out, _ = collect("--num-envs", "3", frames=40)
     assert status == 0

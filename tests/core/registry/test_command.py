@@ -6,6 +6,7 @@ import pytest
 
 from steppe import errors
 from steppe.registry import current, list_plugins
+from steppe.registry.manager import Registry
 
 SOURCE = """
 help = "draw what an environment does"
@@ -67,3 +68,9 @@ def test_a_command_whose_package_lacks_something_names_it(registry, fake_dist):
     fake_dist("acme-film", "1.0", entry_points={"steppe.commands": {"reel": "acme_film"}}, requires=["celluloid>=3"])
     with pytest.raises(errors.LibraryMissing, match=r"needs celluloid>=3, which is not installed: pip install"):
         current().find_command("reel")
+
+
+@pytest.mark.parametrize("name", ["check", "collect"])
+def test_commands_of_the_kit_name_its_package(name):
+    with pytest.raises(errors.PluginNotFound, match=rf"command '{name}'. It is in steppe-testing: pip install"):
+        Registry(path=[]).find_command(name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steppe.cli import Act, UsageError, import_policy, natural, one_line, positive
-from steppe.errors import ActionError, ClosedError, PolicyError, SteppeError, TransformNotFound, WorkerError
+from steppe.errors import ActionError, ClosedError, PluginError, PolicyError, SteppeError, TransformNotFound, WorkerError
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -146,7 +146,7 @@ def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
         else:
             batch = steppe.ParallelEnv(args.num_envs, factory, num_processes=args.num_processes)
         parts: list[steppe.Transform] = [steppe.StepCounter(max_steps=args.max_steps)]
-        with suppress(TransformNotFound):  # without steppe-reward, no returns are printed
+        with suppress(TransformNotFound, PluginError):  # without steppe-reward, no returns are printed
             parts.append(steppe.RewardSum())
         env = steppe.TransformedEnv(batch, steppe.Compose(*parts))
         _ = env.action_keys  # starts the workers, which raise their errors here
