@@ -226,8 +226,8 @@ class ResetAndStep(EnvAttributes):
                 specs.
             ClosedError: the environment is closed.
         """
-        rows = self._plain_rows(tensordict)
         state = self.base_state
+        rows = None if state.row_steps is None else self._plain_rows(tensordict)
         if rows is not None:
             state.uses.note()
             return put_next(tensordict, state.returned(rows.step(tensordict)))
@@ -245,7 +245,8 @@ class ResetAndStep(EnvAttributes):
         return put_next(tensordict, state.returned(reset_masks.partial_step(self, tensordict, mask, known)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        rows = self._plain_rows(tensordict)
+        state = self.base_state
+        rows = None if state.row_steps is None else self._plain_rows(tensordict)
         if rows is not None:
             return rows.step(tensordict)
         expectation = self._expectation
@@ -253,7 +254,6 @@ class ResetAndStep(EnvAttributes):
         following = self._step(tensordict)
         if following is tensordict:
             raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
-        state = self.base_state
         if "reward" in state.undeclared:
             # The first step shows whether an environment that has declared no reward has one.
             state.undeclared.discard("reward")
@@ -261,14 +261,13 @@ class ResetAndStep(EnvAttributes):
                 self.assign_spec("reward", Composite({}, shape=self.batch_size))
         if "step" not in state.validated:
             expectation = self._expectation  # made anew if this step has shown that the environment has no reward
-        self.complete_and_validate(following, tensordict, expectation)
+        expectation.complete(following)
+        self._adjust_and_validate(following, tensordict, expectation, "step")
         return following
 
-    def complete_and_validate(
-        self, following: TensorDictBase, root: TensorDictBase, expectation: Expectation | None = None
-    ) -> None:
+    def complete_and_validate(self, following: TensorDictBase, root: TensorDictBase) -> None:
         """Complete the data of a step, and compare the first one with the specs, or each with ``run_type_checks``."""
-        expectation = expectation or self._expectation
+        expectation = self._expectation
         expectation.complete(following)
         self._adjust_and_validate(following, root, expectation, "step")
 

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steppe.cli import Act, UsageError, import_policy, natural, one_line, positive
-from steppe.errors import ActionError, ClosedError, PluginError, PolicyError, SteppeError, TransformNotFound, WorkerError
+from steppe.errors import (
+    ActionError,
+    ClosedError,
+    PluginError,
+    PolicyError,
+    SteppeError,
+    TransformNotFound,
+    WorkerError,
+)
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
