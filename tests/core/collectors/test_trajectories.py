@@ -166,3 +166,14 @@ def test_the_work_grows_with_the_frames_alone() -> None:
 def test_data_that_cannot_be_cut_is_refused(data: TensorDict, arguments: dict[str, str], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         split_trajectories(data, **arguments)
+
+
+def test_real_steps_have_log_probabilities_and_padding_has_none() -> None:
+    actions = torch.nn.functional.one_hot(torch.tensor([1, 0, 2, 2]), 3)
+    padded = split_trajectories(frames([4, 4, 4, 9], action=actions))
+    dist = torch.distributions.OneHotCategorical(logits=torch.zeros(3), validate_args=True)
+    with pytest.raises(ValueError, match="to be within the support"):
+        dist.log_prob(padded["action"])
+
+    real = padded[padded["collector", "mask"]]
+    assert torch.allclose(dist.log_prob(real["action"]), torch.tensor(1 / 3).log().expand(4))

@@ -86,7 +86,8 @@ def split_trajectories(
         length L of the longest, with a bool entry ``"mask"`` ``[N, L]`` that is False for padding. If the data had no
         ids, ``"traj_ids"`` ``[N, L]`` int64 numbers the trajectories. With ``as_nested``, data with batch size
         ``[N, -1]`` whose entries are nested tensors, without a mask; ``to_padded_tensor(mask_key="mask")`` converts it
-        to the padded form.
+        to the padded form. Padding is no valid action: compute log-probabilities of the real steps,
+        ``data[data["collector", "mask"]]``; ``log_prob`` of a padded one-hot action raises a ValueError.
 
     Raises:
         SpecError: the data has neither ids nor done entries, or no dimension; or ``as_nested`` is set and an entry is
