@@ -30,7 +30,7 @@ def test_a_malformed_id_is_a_value_error():
         EnvId.parse("Pendulum-v1")
 
 
-def test_the_error_writes_the_name_that_was_asked_for():
+def test_the_error_suggests_an_id_of_the_given_name():
     with pytest.raises(EnvIdError, match="for example 'gym:Acrobot-v1'"):
         EnvId.parse("Acrobot-v1")
     with pytest.raises(EnvIdError, match="for example 'gym:Pendulum-v1'"):

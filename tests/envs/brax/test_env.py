@@ -211,3 +211,22 @@ def test_actions_are_repeated() -> None:
 
     torch.testing.assert_close(both["next", "reward"], sum(rewards))
     torch.testing.assert_close(both["next", "observation"], td["observation"])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("state_in_data", [False, True], ids=["kept", "in the data"])
+def test_a_mask_alone_leaves_other_environments_unchanged(state_in_data: bool) -> None:
+    env = BraxEnv("fast", batch_size=N, episode_length=9, state_in_data=state_in_data)
+    env.set_seed(5)
+    root = env.reset()
+    first = root["observation"].clone()
+    for _ in range(2):
+        root = env.step_mdp(env.step(env.rand_action(root)))
+    last = root["observation"].clone()
+    found = env.reset(TensorDict({"_reset": torch.tensor([[True], [False], [False]])}, [N]))
+
+    assert torch.equal(found["observation"][1:], last[1:])
+    assert not torch.equal(last[0], first[0])
+    assert not torch.equal(found["observation"][0], last[0])
+    following = env.step(env.rand_action(found))["next", "observation"]
+    assert not torch.equal(following[1:], last[1:])  # they go on from where they were
