@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv
-from steppe.errors import SpecError, WorkerError
+from steppe.errors import ArgumentError, WorkerError
 from steppe_testing import ArrayCountingEnv, CountingEnv, FailingEnv
 
 pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("nothing_left")]
@@ -64,5 +64,5 @@ def test_a_failure_and_a_kill_of_forked_workers_arrive() -> None:
 
 
 def test_an_unknown_start_method_is_refused() -> None:
-    with pytest.raises(SpecError, match="'forkserver', 'spawn', 'fork', found 'thread'"):
+    with pytest.raises(ArgumentError, match="'forkserver', 'spawn', 'fork', found 'thread'"):
         ParallelEnv(2, ArrayCountingEnv, mp_start_method="thread")

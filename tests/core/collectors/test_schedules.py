@@ -14,7 +14,7 @@ from steppe import (
     MultiSyncDataCollector,
     SerialEnv,
 )
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe_testing import DynamicSpecEnv, TextCountingEnv
 from tests.core.collectors.worker_policies import (
     Waiting,
@@ -79,7 +79,7 @@ def test_total_frames_end_the_loop_in_whole_batches() -> None:
 def test_unequal_shares_are_put_together_along_time() -> None:
     with MultiSyncDataCollector([counting] * 2, frames_per_batch=[4, 8], cat_results=-1) as collector:
         assert next(collector)["collector", "traj_ids"].remainder(2).tolist() == [0] * 4 + [1] * 8
-    with pytest.raises(SpecError, match="take -1"):
+    with pytest.raises(ArgumentError, match="take -1"):
         MultiSyncDataCollector([counting] * 2, frames_per_batch=[4, 8])
 
 

@@ -226,7 +226,7 @@ def test_garbage_collection_ends_the_workers() -> None:
     ("arguments", "error", "said"),
     [
         ({"create_env_fn": counting}, ArgumentError, "num_workers="),
-        ({"create_env_fn": []}, SpecError, "empty list"),
+        ({"create_env_fn": []}, ArgumentError, "empty list"),
         ({"frames_per_batch": [1, 2, 3]}, ArgumentError, "lists 3 numbers for 2 workers"),
         ({"frames_per_batch": 0}, ArgumentError, "whole number >= 1"),
         ({"cat_results": 1}, ArgumentError, "'stack', 0 or -1"),

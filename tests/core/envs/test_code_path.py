@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from steppe.envs import step_mdp
-from steppe.errors import SpecError, StateError
+from steppe.errors import ArgumentError, SpecError, StateError
 from steppe.specs import Binary, Composite
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, DoNothingEnv, MultiKeyCountingEnv
@@ -69,7 +69,7 @@ def test_auto_reset_false_needs_data():
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5, True])
 def test_the_length_is_a_whole_number_from_one_on(steps):
-    with pytest.raises(SpecError, match="max_steps"):
+    with pytest.raises(ArgumentError, match="max_steps"):
         CountingEnv().rollout(steps)
 
 

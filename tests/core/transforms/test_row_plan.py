@@ -39,7 +39,7 @@ def test_a_chain_without_rows_gives_the_reason():
     assert "array_path=False" in problem(base(array_path=False), StepCounter())
     assert "NoKernel is not written for rows of a batch" in problem(SerialEnv(2, base), NoKernel())
     assert problem(SerialEnv(2, base), StepCounter()) is None
-    assert "ConditionalSkip may exclude rows" in problem(base(), ConditionalSkip(lambda td: False))
+    assert "ConditionalSkip may exclude environments" in problem(base(), ConditionalSkip(lambda td: False))
     assert problem(base(), StepCounter()) is None
 
 
