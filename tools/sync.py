@@ -30,6 +30,7 @@ _KINDS = {
     "env class": "steppe.env_classes",
     "transform": "steppe.transforms",
     "collector": "steppe.collectors",
+    "function": "steppe.functions",
     "logger": "steppe.loggers",
     "command": "steppe.commands",
 }

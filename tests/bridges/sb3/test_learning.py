@@ -10,9 +10,7 @@ pytest.importorskip("stable_baselines3")
 import torch
 from stable_baselines3 import DQN, PPO, SAC
 
-from steppe import SerialEnv
-from steppe_sb3 import as_vec_env, make_vec_env
-from tests.bridges.sb3.test_vec_env import Masked, Seen
+from steppe_sb3 import make_vec_env
 
 pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
 
@@ -85,19 +83,3 @@ def test_sac_learns_pendulum():
     model.learn(6_400, reset_num_timesteps=False)
     env.close()
     assert last_returns(model, 8) > early + 300
-
-
-def test_ppo_runs_on_images_and_dicts():
-    env = make_vec_env(Seen, 2, num_processes=0)
-    model = PPO("MultiInputPolicy", env, n_steps=8, batch_size=8, n_epochs=1, device="cpu").learn(32)
-    env.close()
-    assert model.num_timesteps == 32
-
-
-def test_masked_ppo_takes_allowed_actions():
-    contrib = pytest.importorskip("sb3_contrib")
-    env = as_vec_env(SerialEnv(2, Masked))
-    model = contrib.MaskablePPO("MultiInputPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu")
-    model.learn(128)
-    assert float(model.rollout_buffer.rewards.min()) == 1.0
-    env.close()

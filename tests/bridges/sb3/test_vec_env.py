@@ -26,7 +26,7 @@ from tensordict import TensorDict
 from steppe import EnvBase, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
 from steppe.errors import IgnoredArgumentWarning, NotSupported
 from steppe.specs import Binary, Categorical, Composite, Unbounded
-from steppe_gym import make_vec
+from steppe_gym import GymWrapper, make_vec
 from steppe_sb3 import as_vec_env, make_vec_env
 
 pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
@@ -68,6 +68,21 @@ class Seen(gymnasium.Env):
 
     def double(self, value):
         return value * 2
+
+
+class Told(gymnasium.Env):
+    """Counts its steps in the infos."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(2, np.float32), {"t": np.int64(0)}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, False, False, {"t": np.int64(self.t)}
 
 
 class Masked(EnvBase):
@@ -215,6 +230,24 @@ def test_transforms_may_add_infos():
     assert [int(step[3][0]["step_count"][0]) for step in steps] == [1, 2, 3, 4, 1, 2]
     assert [step[3][0]["TimeLimit.truncated"] for step in steps] == [False, False, False, True, False, False]
     assert steps[3][3][0]["terminal_observation"].shape == (4,)
+    env.close()
+
+
+@pytest.mark.parametrize("make", [SerialEnv, ParallelEnv])
+def test_attributes_of_a_batch_of_steppe_are_set(make):
+    env = as_vec_env(make(3, "gym:CartPole-v1"))
+    env.set_attr("gravity", 5.0, indices=[0, 2])
+    assert env.get_attr("gravity") == [5.0, 9.8, 5.0]
+    with pytest.raises(AttributeError, match="levity"):
+        env.set_attr("levity", 5.0)
+    env.close()
+
+
+def test_infos_of_readers_are_infos():
+    env = as_vec_env(SerialEnv(2, lambda: GymWrapper(Told()).auto_register_info_dict()))
+    assert isinstance(env.observation_space, gymnasium.spaces.Box)
+    env.reset()
+    assert [[info["t"].item() for info in env.step(np.zeros(2, np.int64))[3]] for _ in range(2)] == [[1, 1], [2, 2]]
     env.close()
 
 

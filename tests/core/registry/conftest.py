@@ -18,6 +18,7 @@ TABLE = Known(
         "env class": {"Den": "steppe-den"},
         "transform": {"Resize": "steppe-vision"},
         "collector": {"Herd": "steppe-herd"},
+        "function": {"howl": "steppe-wolf"},
         "logger": {"StoneLogger": "steppe-quarry"},
         "command": {"film": "steppe-film"},
     },

@@ -44,6 +44,10 @@ KINDS = {
             "Den", "steppe-den", errors.ClassNotFound, "steppe.envs",
         ),
         Kind(
+            "function", "function", "steppe.functions",
+            "howl", "steppe-wolf", errors.ClassNotFound, "steppe",
+        ),
+        Kind(
             "logger", "logger", "steppe.loggers",
             "StoneLogger", "steppe-quarry", errors.ClassNotFound, "steppe.loggers",
         ),
@@ -119,7 +123,7 @@ def test_wrong_metadata_is_named(kind, own, fake_dist):
     fake_dist("steppe-holes", "0.1.0", entry_points={kind.group: {"Hole": "fake_holes:Hole"}})
 
     assert text_of(errors.PluginBroken, kind.find, "Blur") == (
-        f"{kind.name.capitalize()} 'Blur' (steppe-own 0.1.0) names 'fake_own:Blur', which is not a class: "
+        f"{kind.name.capitalize()} 'Blur' (steppe-own 0.1.0) names 'fake_own:Blur', which cannot be called: "
         "its package metadata is wrong."
     )
     text = text_of(errors.PluginBroken, kind.find, "Hole")

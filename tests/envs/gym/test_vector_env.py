@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +14,7 @@ from packaging.version import Version  # noqa: E402
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv  # noqa: E402
 from steppe.errors import NotSupported, StateError, SteppeError  # noqa: E402
-from steppe_gym import as_vector_env, make_vec, register_vec  # noqa: E402
+from steppe_gym import GymWrapper, as_vector_env, make_vec, register_vec  # noqa: E402
 from steppe_testing import ArrayCountingEnv, MultiKeyCountingEnv  # noqa: E402
 
 pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
@@ -72,6 +73,76 @@ class Told(gymnasium.Env):
 
     def double(self, value):
         return value * 2
+
+
+class Bounds(gymnasium.Env):
+    """Observations of two numbers up to a limit of its own."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, limit):
+        self.observation_space = gymnasium.spaces.Box(0, limit, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._seen(), {}
+
+    def step(self, action):
+        return self._seen(), 1.0, False, False, {}
+
+    def _seen(self):
+        return self.np_random.uniform(0, self.observation_space.high).astype(np.float32)
+
+
+class Word(gymnasium.Space):
+    """A space that no library knows."""
+
+    def __init__(self):
+        super().__init__(None, None)
+
+    def sample(self, mask=None, probability=None):
+        return "left"
+
+    def contains(self, x):
+        return isinstance(x, str)
+
+    def __eq__(self, other):
+        return isinstance(other, Word)
+
+
+class Words(gymnasium.Env):
+    """Repeats the word of the action."""
+
+    observation_space, action_space = Word(), Word()
+
+    def reset(self, *, seed=None, options=None):
+        return "start", {}
+
+    def step(self, action):
+        return action, 0.0, False, False, {"said": action}
+
+
+class Counted(gymnasium.Env):
+    """Counts its steps in the infos; an episode has four."""
+
+    observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._seen(), {"t": np.int64(0)}
+
+    def step(self, action):
+        self.t += 1
+        return self._seen(), float(action), self.t == 4, False, {"t": np.int64(self.t)}
+
+    def _seen(self):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+
+def with_infos():
+    return GymWrapper(Counted()).auto_register_info_dict()
 
 
 def assert_equal(ours, theirs, where=""):
@@ -179,14 +250,19 @@ def test_workers_return_every_kind_of_info(mode):
     compare(Told, mode, seed=1, steps=70, num_processes=2)
 
 
+#: The ways to step the environments: in this process, in workers, and in both.
+WAYS = {"serial": {"num_processes": 0}, "parallel": {"num_processes": 2}, "share": {"caller_share": True}}
+
+
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", list(IDS))
-def test_long_runs_equal_those_of_sync_vector_env(name, mode):
+def test_long_runs_equal_those_of_sync_vector_env(name, mode, way):
     module, make = IDS[name]
     pytest.importorskip(module)
-    for seed, settings in ((0, {"num_processes": 2}), (1, {"num_processes": 0}), (2, {"caller_share": True})):
-        compare(make, mode, seed=seed, steps=2000, **settings)
+    for seed in range(3):
+        compare(make, mode, seed=seed, steps=2000, **WAYS[way])
 
 
 # -- the interface --------------------------------------------------------------------------------------------------
@@ -228,6 +304,64 @@ def test_each_environment_gets_its_seed(told):
     assert (told.reset(seed=[7, 8, 9])[0]["place"] == numbers).all()
     with pytest.raises(ValueError, match="found 2"):
         told.reset(seed=[1, 2])
+
+
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_observation_spaces_may_differ_in_their_bounds(num_processes):
+    """gymnasium compares the spaces of ``observation_mode="same"``, and batches the bounds of ``"different"``."""
+    pytest.importorskip("gymnasium", minversion="1.1")
+    makes = [functools.partial(Bounds, 1.0 + i) for i in range(3)]
+    with pytest.raises(RuntimeError, match=r"environment 1 is .*observation_mode='different'"):
+        make_vec(makes, num_processes=num_processes)
+    wide = gymnasium.spaces.Box(0, 9, (2,), np.float32)
+    for mode in ("different", (gymnasium.vector.utils.batch_space(wide, 3), wide)):
+        theirs = gymnasium.vector.SyncVectorEnv(makes, observation_mode=mode)
+        ours = make_vec(makes, num_processes=num_processes, observation_mode=mode)
+        assert ours.observation_space == theirs.observation_space
+        assert ours.single_observation_space == theirs.single_observation_space
+        assert_equal(ours.reset(seed=0), theirs.reset(seed=0))
+        actions = theirs.action_space.sample()
+        assert_equal(ours.step(actions), theirs.step(actions))
+        ours.close()
+    with pytest.raises(ValueError, match="found 'wrong'"):
+        make_vec(makes, num_processes=0, observation_mode="wrong")
+
+
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_spaces_of_other_packages_are_batched_as_tuples(num_processes):
+    theirs, ours = sync_of([Words] * 2, MODES[0]), make_vec(Words, 2, num_processes=num_processes)
+    assert_equal(ours.reset(seed=0), theirs.reset(seed=0))
+    actions = ("left", "right")
+    assert_equal(ours.step(actions), theirs.step(actions))
+    ours.close()
+
+
+def test_calls_in_two_parts_come_in_order():
+    """As with AsyncVectorEnv, of which programs call ``step_async`` and ``step_wait``."""
+    ours, other = (make_vec("CartPole-v1", 2, num_processes=0) for _ in range(2))
+    ours.reset_async(seed=4)
+    with pytest.raises(gymnasium.error.AlreadyPendingCallError, match="reset_async is pending"):
+        ours.step_async([0, 1])
+    with pytest.raises(gymnasium.error.NoAsyncCallError, match="step_async before step_wait"):
+        ours.step_wait()
+    assert_equal(ours.reset_wait(), other.reset(seed=4))
+    ours.step_async([0, 1])
+    assert_equal(ours.step_wait(), other.step([0, 1]))
+    with pytest.raises(gymnasium.error.NoAsyncCallError):
+        ours.reset_wait()
+    ours.close()
+    other.close()
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        ours.step_async([0, 1])
+
+
+def test_environments_of_this_process_are_listed(told):
+    told.set_attr("g", [1.0, 2.0, 3.0])
+    assert [env.unwrapped.g for env in told.envs] == [1.0, 2.0, 3.0]
+    envs = make_vec("CartPole-v1", 2, num_processes=1)
+    with pytest.raises(AttributeError, match="call, get_attr and set_attr"):
+        _ = envs.envs
+    envs.close()
 
 
 def test_wrong_actions_are_refused():
@@ -374,11 +508,37 @@ def test_an_environment_on_arrays_counts():
     envs.close()
 
 
-def test_attributes_of_a_batch_are_read_and_called():
-    envs = as_vector_env(ParallelEnv(2, "gym:CartPole-v1"))
+@pytest.mark.parametrize("make", [SerialEnv, ParallelEnv])
+def test_attributes_of_a_batch_are_set_read_and_called(make):
+    envs = as_vector_env(TransformedEnv(make(2, "gym:CartPole-v1"), StepCounter()), info_keys=["step_count"])
     assert envs.get_attr("gravity") == (9.8, 9.8)
-    assert envs.call("get_wrapper_attr", "gravity") == (9.8, 9.8)
+    envs.set_attr("gravity", [1.5, 2.5])
+    assert envs.get_attr("gravity") == (1.5, 2.5)
+    envs.rows.set("gravity", [7.0, 3.5], rows=[1])
+    assert envs.call("get_wrapper_attr", "gravity") == (1.5, 3.5)
+    with pytest.raises(AttributeError, match="levity"):
+        envs.set_attr("levity", 1.0)
+    with pytest.raises(AttributeError, match="itself"):
+        envs.set_attr("num_workers", 3)
     envs.close()
+
+
+@pytest.mark.parametrize("make", [SerialEnv, ParallelEnv])
+@pytest.mark.parametrize("mode", MODES)
+def test_entries_of_info_readers_are_infos(make, mode):
+    ours = as_vector_env(make(2, with_infos), autoreset_mode=mode)
+    theirs = sync_of([Counted] * 2, mode)
+    assert ours.single_observation_space == theirs.single_observation_space
+    assert_equal(ours.reset(seed=1), theirs.reset(seed=1))
+    for _ in range(9):
+        a, b = ours.step([0, 1]), theirs.step(np.array([0, 1]))
+        assert_equal(a[:4], b[:4])
+        if mode == "disabled" and (b[2] | b[3]).any():
+            masks = [{"reset_mask": b[2] | b[3]} for _ in range(2)]
+            assert_equal(ours.reset(options=masks[0]), theirs.reset(options=masks[1]))
+        else:
+            assert a[4]["t"].tolist() == b[4]["t"].tolist()
+    ours.close()
 
 
 def test_several_observations_are_a_dict():

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .registry import list_plugins as list_plugins
     from .registry import make_env as make_env
     from .registry import register_env as register_env
+    from .registry.records import Kind
     from .specs import Binary as Binary
     from .specs import Bounded as Bounded
     from .specs import BoundedContinuous as BoundedContinuous
@@ -167,6 +168,9 @@ _SUBPACKAGES = (
     "versions",
 )
 
+#: The kinds of plugins that `steppe` itself has the names of.
+_KINDS: tuple[Kind, ...] = ("transform", "collector", "env class", "function")
+
 #: Whether workers hide warnings that match no filter of the caller.
 filter_warnings_subprocess: bool = True
 
@@ -200,10 +204,8 @@ def _class_of_a_package(name: str) -> Any:
     """
     if not name.startswith("_"):
         from .registry import find_class
-        from .registry.records import Kind
 
-        kinds: tuple[Kind, ...] = ("transform", "collector", "env class")
-        for kind in kinds:
+        for kind in _KINDS:
             try:
                 return find_class(kind, name)
             except AttributeError:
@@ -218,7 +220,7 @@ def _class_of_a_package(name: str) -> Any:
 def _classes_of_packages() -> list[str]:
     from .registry import list_classes
 
-    return [*list_classes("transform"), *list_classes("collector"), *list_classes("env class")]
+    return [name for kind in _KINDS for name in list_classes(kind)]
 
 
 def _can_be_imported(name: str) -> bool:

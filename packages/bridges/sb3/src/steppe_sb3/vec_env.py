@@ -93,7 +93,7 @@ def make_vec_env(
     return vec_env
 
 
-def as_vec_env(envs: EnvBase | BatchVectorEnv, *, info_keys: Sequence[Any] = ()) -> BatchVecEnv:
+def as_vec_env(envs: EnvBase | BatchVectorEnv, *, info_keys: Sequence[Any] | None = None) -> BatchVecEnv:
     """Return a batch of steppe as a VecEnv.
 
     >>> from steppe import SerialEnv
@@ -104,7 +104,8 @@ def as_vec_env(envs: EnvBase | BatchVectorEnv, *, info_keys: Sequence[Any] = ())
     Args:
         envs: an environment with one batch dimension (SerialEnv, ParallelEnv, either with transforms around it), or
             the result of ``steppe_gym.make_vec`` with ``autoreset_mode="same_step"``. The VecEnv steps and closes it.
-        info_keys: entries of the observations that are infos instead.
+        info_keys: entries of the observations that are infos instead. None: those that the info readers of the
+            environments write.
 
     Raises:
         NotSupported: the data of the batch has no fixed layout, or there are several rewards.

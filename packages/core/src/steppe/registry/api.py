@@ -86,7 +86,7 @@ def list_classes(kind: Kind) -> list[str]:
     """Return the names of the classes of a kind that installed packages provide, sorted. Imports none of them.
 
     Args:
-        kind: ``"env class"``, ``"transform"``, ``"collector"`` (agents and actors too) or ``"logger"``.
+        kind: ``"env class"``, ``"transform"``, ``"collector"`` (agents and actors too), ``"function"`` or ``"logger"``.
     """
     return current().providers.names(kind)
 

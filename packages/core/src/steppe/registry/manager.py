@@ -268,8 +268,8 @@ class Registry:
         """Import a class or function that an installed package provides.
 
         Args:
-            kind: ``"env class"``, ``"transform"``, ``"collector"`` or ``"logger"``.
-            name: name of the class.
+            kind: ``"env class"``, ``"transform"``, ``"collector"``, ``"function"`` or ``"logger"``.
+            name: its name.
             core: the names of the core's own classes, for suggestions.
             module: the module in which the name was looked up, for errors; by default the module of the kind.
 
@@ -280,7 +280,7 @@ class Registry:
             PluginBlocked: its package is hidden.
             PluginError: its package cannot be used.
         """
-        module = module or ("steppe.envs" if kind == "env class" else f"steppe.{kind}s")
+        module = module or {"env class": "steppe.envs", "function": "steppe"}.get(kind, f"steppe.{kind}s")
         unknown = f"module {module!r} has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(unknown)
@@ -291,7 +291,7 @@ class Registry:
         value = self.plugins.load(record)
         if not callable(value):
             raise PluginBroken(
-                f"{record.label} names '{record.target}', which is not a class: its package metadata is wrong."
+                f"{record.label} names '{record.target}', which cannot be called: its package metadata is wrong."
             )
         return value
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 #: Makes an environment.
 EnvMaker = Callable[..., Any]
 
-Kind = Literal["env", "env class", "transform", "collector", "logger", "command"]
+Kind = Literal["env", "env class", "transform", "collector", "function", "logger", "command"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]
 
 GROUPS: dict[str, Kind] = {
@@ -17,6 +17,7 @@ GROUPS: dict[str, Kind] = {
     "steppe.env_classes": "env class",
     "steppe.transforms": "transform",
     "steppe.collectors": "collector",
+    "steppe.functions": "function",
     "steppe.loggers": "logger",
     "steppe.commands": "command",
 }
@@ -56,8 +57,8 @@ class PluginRecord:
     """One entry point of an installed package, read from its metadata.
 
     Attributes:
-        kind: ``"env"``, ``"env class"``, ``"transform"``, ``"collector"``, ``"logger"`` or ``"command"``.
-        name: the namespace of an env plugin, the name of a command, the class name of every other kind.
+        kind: the kind of its group in ``GROUPS``.
+        name: the namespace of an env plugin, otherwise the name of the class, function or command.
         target: the value of the entry point, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.

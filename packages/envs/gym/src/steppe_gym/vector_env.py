@@ -108,7 +108,7 @@ def as_vector_env(
     *,
     autoreset_mode: Any = None,
     copy: bool = True,
-    info_keys: Sequence[Any] = (),
+    info_keys: Sequence[Any] | None = None,
     dict_observations: bool = False,
 ) -> BatchVectorEnv:
     """Return gymnasium's vector API of a batch of steppe environments.
@@ -126,7 +126,8 @@ def as_vector_env(
         autoreset_mode: see :func:`make_vec`. A library that cannot step some rows alone (EnvPool) needs
             ``"same_step"``.
         copy: see :func:`make_vec`.
-        info_keys: entries of the observations that are infos instead.
+        info_keys: entries of the observations that are infos instead. None: those that the info readers of the
+            environments write (``auto_register_info_dict``, ``set_info_dict_reader``).
         dict_observations: observations are a dict even if ``"observation"`` is the only entry.
 
     Raises:
@@ -175,6 +176,7 @@ class BatchVectorEnv(VectorEnv):  # type: ignore[misc]
 
     def __init__(self, batch: EnvBase, mode: str, **settings: Any) -> None:
         self.closed = False
+        self._pending: tuple[str, Callable[[], Any]] | None = None
         observation_mode = settings.pop("observation_mode", "same")
         if observation_mode not in ("same", "different") and not _are_spaces(observation_mode):
             raise ValueError(
@@ -264,15 +266,39 @@ class BatchVectorEnv(VectorEnv):  # type: ignore[misc]
                 infos = self._add_info(infos, each[row], row)
         return infos
 
-    # Before gymnasium 1.0, step and reset are divided in two.
+    # gymnasium before 1.0 divides step and reset in two, and AsyncVectorEnv does so in each version.
 
     def step_async(self, actions: Any) -> None:
         """Keep the actions for :meth:`step_wait`."""
-        self._actions = actions
+        self._defer("step", lambda: self.step(actions))
 
     def step_wait(self, **kwargs: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all environments."""
-        return self.step(self._actions)
+        return self._deferred("step")  # type: ignore[no-any-return]
+
+    def reset_async(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
+        """Keep the arguments for :meth:`reset_wait`."""
+        self._defer("reset", lambda: self.reset(seed=seed, options=options))
+
+    def reset_wait(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset the environments."""
+        return self._deferred("reset")  # type: ignore[no-any-return]
+
+    def _defer(self, name: str, call: Callable[[], Any]) -> None:
+        self._check_open()
+        if self._pending is not None:
+            pending = self._pending[0]
+            raise gymnasium.error.AlreadyPendingCallError(
+                f"{name}_async was called before {pending}_wait: the call of {pending}_async is pending.", pending
+            )
+        self._pending = (name, call)
+
+    def _deferred(self, name: str) -> Any:
+        self._check_open()
+        if self._pending is None or self._pending[0] != name:
+            raise gymnasium.error.NoAsyncCallError(f"Call {name}_async before {name}_wait.", name)
+        call, self._pending = self._pending[1], None
+        return call()
 
     def render(self) -> tuple[Any, ...]:
         """Return the frame of each environment."""
@@ -298,6 +324,17 @@ class BatchVectorEnv(VectorEnv):  # type: ignore[misc]
         if len(values) != self.num_envs:
             raise ValueError(f"set_attr needs a value for each of {self.num_envs} environments, found {len(values)}.")
         self.rows.set(name, values)
+
+    @property
+    def envs(self) -> list[Any]:
+        """The environments of gymnasium, if this process steps them all (``num_processes=0``).
+
+        Raises:
+            AttributeError: workers step them: use :meth:`call`, :meth:`get_attr` and :meth:`set_attr`.
+        """
+        if not (self.rows.of_library and isinstance(self.batch, SerialEnv)):
+            raise AttributeError(f"The environments of {self!r} are not here: use call, get_attr and set_attr.")
+        return list(self.batch.env)
 
     @property
     def np_random(self) -> tuple[Any, ...]:

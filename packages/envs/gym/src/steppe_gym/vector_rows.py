@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from steppe.batched import BatchedEnv
+from steppe.batched import BatchedEnv, Dispatched
 from steppe.envs import Ended, EnvBase, Loop
 from steppe.errors import NotSupported, StateError
 from steppe.specs import Composite
+from steppe.transforms import TransformedEnv
 
 from .info_rows import CODE, DATA, Field, InfoReader, Signature
 from .space_leaves import SpaceLeaves
@@ -28,7 +29,7 @@ class VectorRows:
     >>> observation, reward, terminated, truncated = rows.step(np.array([0, 1]))  # doctest: +SKIP
 
     A batch of :class:`VectorRow` has the spaces, rewards and infos of the library's environments. Other batches have
-    spaces that are made from their specs, and no infos, except entries that ``info_keys`` names.
+    spaces that are made from their specs, and infos that are entries of their data.
 
     Args:
         batch: an environment with one batch dimension.
@@ -37,7 +38,7 @@ class VectorRows:
         observation_mode: ``"same"``: the observation spaces of the library's environments are equal; others are
             refused. Otherwise they may differ in their bounds.
         library: the library of the spaces, ``"gymnasium"`` or ``"gym"``.
-        info_keys: entries of observations that are infos instead.
+        info_keys: entries of observations that are infos instead. None: those of the info readers of the environments.
         dict_observations: observations are a dict even if there is only one entry.
 
     Attributes:
@@ -62,7 +63,7 @@ class VectorRows:
         copy: bool = True,
         observation_mode: Any = "same",
         library: str = "gymnasium",
-        info_keys: Sequence[Any] = (),
+        info_keys: Sequence[Any] | None = None,
         dict_observations: bool = False,
     ) -> None:
         if len(batch.batch_size) != 1:
@@ -114,6 +115,9 @@ class VectorRows:
             self._describe(descriptions)
         else:
             entries = layout.root_spec.exclude(*layout.done_keys)
+            if info_keys is None:
+                read = _of_first(batch, "info_keys", set) or set()
+                info_keys = [key for key in entries.keys(include_nested=True, leaves_only=True) if key in read]
             self._describe_specs(entries, layout.actions.spec, library, info_keys, dict_observations)
 
     # -- spaces -----------------------------------------------------------------------------------------------------
@@ -379,10 +383,23 @@ class VectorRows:
             name: the attribute.
             values: a value for each row of the batch.
             rows: the environments.
+
+        Raises:
+            AttributeError: a batch of steppe has environments without this attribute.
+            NotSupported: the batch does not consist of environments.
         """
-        if not self.of_library:
-            raise NotSupported(f"Attributes of {self.batch!r} cannot be set: make the batch with make_vec.")
-        _checked(self._set(name, list(values), self._all if rows is None else list(rows)))
+        rows = self._all if rows is None else list(rows)
+        if self.of_library:
+            _checked(self._set(name, list(values), rows))
+            return
+        batch: Any = self.batch
+        while isinstance(batch, TransformedEnv):
+            batch = batch.base_env
+        if not isinstance(batch, BatchedEnv):
+            raise NotSupported(f"{batch!r} is one object of its library: set its attributes, not those of single rows.")
+        if not isinstance(getattr(batch, name), Dispatched):
+            raise AttributeError(f"{name!r} is an attribute of {batch!r} itself: set it there.")
+        setattr(batch[rows], name, [values[row] for row in rows])
 
     def has(self, name: str) -> bool:
         """Return whether all environments have an attribute."""
@@ -424,7 +441,7 @@ def _arrays(space: Any) -> list[Any]:
 def _of_first(batch: EnvBase, name: str, kind: type) -> Any:
     """Return an attribute of a batch, or of its first environment, if it is of this type; otherwise None."""
     value = getattr(batch, name, None)
-    if value is not None and not isinstance(value, kind) and isinstance(batch, BatchedEnv):
+    if isinstance(value, Dispatched):
         value = value[0]
     return value if isinstance(value, kind) else None
 

@@ -205,7 +205,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             names = {"state": "observation"} if renamed else {}
             observations = {names.get(name, name): value for name, value in observations.items()}
         if not isinstance(observations, Mapping):
-            keys = [key for key in self.observation_keys if key not in self._info_keys()]
+            keys = [key for key in self.observation_keys if key not in self.info_keys]
             observations = {keys[0] if keys else "observation": observations}
         return self._encode(observations, self.full_observation_spec, ())
 
@@ -322,7 +322,9 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             data = data if read is None else read
         return data
 
-    def _info_keys(self) -> set[NestedKey]:
+    @property
+    def info_keys(self) -> set[NestedKey]:
+        """The entries that info readers write."""
         return {key for reader in self.info_dict_reader for key in getattr(reader, "info_spec", {}).keys()}
 
     def new_data(self, values: Mapping[Key, Any]) -> TensorDict:
