@@ -1,6 +1,6 @@
 """Compare batches of TorchRL and of steppe under collectors of TorchRL, in frames per second.
 
-    python benchmarks/bench_torchrl_bridge.py [--n 8] [--frames 800] [--rounds 9]
+    python benchmarks/bench_torchrl_bridge.py [--n 8] [--frames 800] [--rounds 9] [--write FILE]
 
 Needs an interpreter with TorchRL, steppe-torchrl and gymnasium. Collectors with random actions take turns, one batch of
 data each; figures are medians, and ratios are to TorchRL's Collector over its ParallelEnv in the same turns.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from common import Contest, show
+from common import Contest, show, write_figures
 
 warnings.filterwarnings("ignore")
 
@@ -66,6 +66,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=8, help="number of environments")
     parser.add_argument("--frames", type=int, default=800, help="frames of a batch")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--write", metavar="FILE", help="add the medians to a JSON file")
     args = parser.parse_args()
     import torch
 
@@ -79,6 +80,9 @@ def main() -> None:
     finally:
         for collector in collectors.values():
             collector.shutdown()
+    if args.write:
+        settings = {"unit": "frames/s", "rounds": args.rounds, "libraries": "torchrl tensordict gymnasium torch"}
+        write_figures(args.write, f"torchrl, {NAME}", medians, **settings)
     rows = [[name, f"{speed:,.0f}", f"{speed / medians[BASE]:.1f}x"] for name, speed in medians.items()]
     show(f"{args.n} {NAME}, batches of {args.frames} frames, random actions", ["", "frames/s", "ratio"], rows)
 

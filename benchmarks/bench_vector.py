@@ -1,10 +1,12 @@
 """Compare steppe's batches with those of gymnasium, SB3 and EnvPool, each through an API of numpy arrays.
 
     python benchmarks/bench_vector.py [--sets cartpole halfcheetah image] [--n 8] [--rounds 15] [--quick] [--ppo]
+                                      [--write FILE]
 
 ``steppe make_vec`` has gymnasium's vector API, ``steppe as_vec_env`` that of Stable-Baselines3. All contestants step
 the same actions in turns, in short slices; figures are medians, and ratios are to gymnasium's AsyncVectorEnv(8) in the
 same turns. ``--ppo`` measures the frames per second of SB3's PPO on 8 CartPoles instead, in slices of one rollout.
+``--write`` adds the medians to a JSON file: those of docs/performance.md are in ``benchmarks/vector.json``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import gymnasium
 from bench_batched import BASE, NAMES, Slices, enter_envpool, enter_sb3
 from bench_envs import make_raw
-from common import Contest, show
+from common import Contest, show, write_figures
 
 warnings.filterwarnings("ignore")
 
@@ -48,8 +50,8 @@ def enter(slices: Slices, kind: str, n: int) -> None:
     enter_envpool(slices, name, n, space)
 
 
-def ppo(n: int, rounds: int, quick: bool) -> None:
-    """Print the frames per second of SB3's PPO."""
+def ppo(n: int, rounds: int, quick: bool) -> dict[str, float]:
+    """Print the frames per second of SB3's PPO, and return them."""
     import time
 
     from stable_baselines3 import PPO
@@ -80,6 +82,7 @@ def ppo(n: int, rounds: int, quick: bool) -> None:
     base = medians["SB3 SubprocVecEnv"]
     rows = [[label, f"{value:,.0f}", f"{value / base:.2f}x"] for label, value in medians.items()]
     show(f"SB3's PPO on {n} CartPoles, frames a second", ["contestant", "median", "ratio"], rows)
+    return medians
 
 
 def main() -> None:
@@ -89,14 +92,18 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="3 rounds of short slices: a smoke test")
     parser.add_argument("--ppo", action="store_true", help="SB3's PPO instead")
+    parser.add_argument("--write", metavar="FILE", help="add the medians to a JSON file")
     args = parser.parse_args()
 
     import torch
 
     torch.set_num_threads(1)
     rounds = min(args.rounds, 3) if args.quick else args.rounds
+    settings: dict[str, Any] = {"unit": "frames/s", "rounds": rounds}
     if args.ppo:
-        ppo(args.n, rounds, args.quick)
+        medians = ppo(args.n, rounds, args.quick)
+        if args.write:
+            write_figures(args.write, "ppo", medians, libraries="stable-baselines3 gymnasium torch", **settings)
         return
     rows = []
     for kind in args.sets:
@@ -106,6 +113,8 @@ def main() -> None:
             medians = Contest(kind, "frames/s", entries=slices.entries).run(rounds)
         finally:
             slices.close()
+        if args.write:
+            write_figures(args.write, kind, medians, libraries="gymnasium numpy", **settings)
         base = medians[BASE.replace("8", str(args.n))]
         rows += [[kind, label, f"{value:,.0f}", f"{value / base:.2f}x"] for label, value in medians.items()]
     show("frames a second, given actions", ["set", "contestant", "median", "ratio"], rows)

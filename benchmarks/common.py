@@ -5,14 +5,18 @@ Other work on the machine slows down all contestants of a round equally, so rati
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Contest", "show"]
+__all__ = ["Contest", "show", "write_figures"]
 
 
 @dataclass
@@ -63,3 +67,26 @@ def show(title: str, columns: list[str], rows: list[list[str]]) -> None:
         table.add_row(*row)
     console = Console()
     Console(width=max(console.width, 120)).print(table)
+
+
+def write_figures(path: str, title: str, medians: dict[str, float], *, unit: str, rounds: int, libraries: str) -> None:
+    """Write the medians of a contest to a JSON file, beside those of other contests that are there.
+
+    Args:
+        path: the file.
+        title: the key of the contest.
+        medians: the median of each contestant.
+        unit: unit of the medians.
+        rounds: number of slices of each contestant.
+        libraries: names of distributions, separated by spaces, whose versions are written too.
+    """
+    file = Path(path)
+    contests = json.loads(file.read_text()) if file.exists() else {}
+    contests[title] = {
+        "unit": unit,
+        "rounds": rounds,
+        "cores": len(os.sched_getaffinity(0)),
+        "versions": {name: version(name) for name in libraries.split()},
+        "medians": {name: round(value, 1) for name, value in medians.items()},
+    }
+    file.write_text(json.dumps(contests, indent=1) + "\n")

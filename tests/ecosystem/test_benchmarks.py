@@ -1,4 +1,4 @@
-"""The comparison of two checkouts, of this one with itself."""
+"""The comparison of two checkouts, of this one with itself; tables of committed figures."""
 
 from __future__ import annotations
 
@@ -40,6 +40,30 @@ def test_the_baseline_has_every_row() -> None:
     names = compare("--list").stdout.splitlines()
 
     assert list(json.loads((ROOT / "benchmarks/baseline.json").read_text())["rows"]) == names
+
+
+#: Rows of tables in documents, and the contestants of benchmarks/vector.json that they are of.
+VECTOR = {
+    "`make_vec`": "steppe make_vec(8)",
+    "`make_vec`, `caller_share=True`": "steppe make_vec, caller_share(8)",
+    "`make_vec`, `num_processes=0`": "steppe make_vec, num_processes=0(8)",
+    "gymnasium `SyncVectorEnv`": "gymnasium SyncVectorEnv(8)",
+    "EnvPool (C++)": "EnvPool(8)",
+}
+
+
+@pytest.mark.parametrize("page", ["performance.md", "guides/gymnasium-vector-environments.md"])
+def test_tables_of_documents_repeat_the_committed_figures(page: str) -> None:
+    figures = json.loads((ROOT / "benchmarks/vector.json").read_text())
+    medians = [figures[kind]["medians"] for kind in ("cartpole", "image", "halfcheetah")]
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    table = text.split("| | CartPole | images 84x84x4 | HalfCheetah |\n")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+
+    assert len(rows) >= 3
+    for label, *cells in rows:
+        ratios = [each.get(VECTOR[label], 0) / each["gymnasium AsyncVectorEnv(8)"] for each in medians]
+        assert cells == [f"{ratio:.1f}" if ratio else "" for ratio in ratios], label
 
 
 @pytest.mark.parametrize(

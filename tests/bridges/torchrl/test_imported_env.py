@@ -62,11 +62,25 @@ def test_there_and_back_gives_equal_specs_and_data(name):
         expected = without_memory(getattr(env, kind)).to("cpu")
         assert getattr(back, kind).to("cpu") == expected, kind
     assert (back.batch_size, back.batch_locked, back.device) == (env.batch_size, env.batch_locked, env.device)
-    assert env.set_seed(3) == back.set_seed(3)
-    data, repeated = (each.rollout(12, break_when_any_done=False) for each in (env, back))
+    assert_equal_rollouts(name, env, back, seed=3, steps=12)
     for each in (env, back):
         each.close()
 
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOCKS)
+def test_long_runs_of_mocks_come_back_equal(name):
+    """Many episodes, which end and begin in both environments, from two seeds."""
+    env, back = MOCKS[name](), from_torchrl(as_torchrl(MOCKS[name]()))
+    for seed in (0, 11):
+        assert_equal_rollouts(name, env, back, seed=seed, steps=200)
+    for each in (env, back):
+        each.close()
+
+
+def assert_equal_rollouts(name, env, back, *, seed, steps):
+    assert env.set_seed(seed) == back.set_seed(seed)
+    data, repeated = (each.rollout(steps, break_when_any_done=False) for each in (env, back))
     if name == "PlaceEnv":  # TorchRL indexes TensorDicts only: the tensorclass comes back as one
         data["place"], data["next", "place"] = data["place"].to_tensordict(), data["next", "place"].to_tensordict()
     assert_equal_data(repeated, data)

@@ -77,3 +77,75 @@ def test_names_of_packages_are_found():
     assert names._gym_to_torchrl_spec_transform is steppe_gym.space_to_spec
     with pytest.raises(AttributeError, match=r"no attribute 'LLMEnv'. The page docs/migrating-from-torchrl\.md"):
         names.LLMEnv  # noqa: B018
+
+
+#: Names that the page lists as not available, and that no import brings: what there is instead.
+GONE = {
+    "internals of TorchRL": {
+        *("set_state", "shared_tensordicts", "shared_tensordict_parent", "has_lazy_inputs", "select_and_clone"),
+        *("resolved_exchange", "repr_exclusive_keys"),
+    },
+    "operations of torch or methods of specs": {"implements_for_spec", "index_select", "squeeze", "unsqueeze"},
+    "weights between remote collectors": {
+        *("cascade_execute", "get_weights_fn", "increment_version", "init_updater", "map_fn", "receive_weights"),
+        *("register_scheme_receiver", "set_post_collect_hook", "verbose"),
+    },
+    "torch.profiler": {"disable_profile", "enable_profile", "profile_config"},
+    "a package with an entry point in steppe.loggers": {"TrackioLogger", "trackio_kwargs"},
+    "a batch of the collector": {"fake_tensordict"},
+    "iteration over boxes": {"unbind"},
+    "what versions of libraries are for": {
+        "module_set",
+        "check_version",
+        "import_module",
+        "library_version",
+        "VersionRange",
+    },
+}
+
+
+def listed_as_gone() -> set[str]:
+    """Return the names in sentences and first cells of rows that say that something is not available."""
+    gone: set[str] = set()
+    for line in re.split(r"\n(?=\||\n)", PAGE):
+        if "ot available" in line or "do not exist" in line:
+            said = line.split("|")[1 if "do not exist" not in line else 2] if "|" in line else line
+            said = said.split("Every class takes")[0]
+            gone |= set(re.findall(r"`([A-Za-z_]\w*)(?=`|\(\)`)", said))
+    return gone
+
+
+def test_names_listed_as_gone_are_imported_or_explained():
+    from steppe import Collector, EnvCreator, InitTracker, ParallelEnv, Spec, StepCounter, Transform, TransformedEnv
+
+    classes = (Collector, EnvCreator, InitTracker, ParallelEnv, Spec, StepCounter, Transform, TransformedEnv)
+    explained = set().union(*GONE.values())
+    listed = listed_as_gone()
+
+    assert len(listed) > 40
+    found = {name for name in listed if hasattr(names, name) or any(hasattr(each, name) for each in classes)}
+    assert sorted(listed - found - explained) == []
+    assert {"getattr_rb", "step_count_keys", "terminal_obs_reader", "VecGymEnvTransform"} <= found
+
+
+def test_levels_that_end_are_listed_by_a_step_counter():
+    env = steppe.TransformedEnv(MultiAgentCountingEnv(), steppe.StepCounter())
+    counter = env.transform[0] if hasattr(env.transform, "__getitem__") else env.transform
+    levels = [group.prefix for group in env.base_env.done_groups]
+    assert counter.all_done_keys == [(*prefix, "done") if prefix else "done" for prefix in levels]
+    assert len(counter.all_truncated_keys) == sum("truncated" in group.names for group in env.base_env.done_groups)
+    assert steppe.StepCounter().all_done_keys == []
+
+
+def test_texts_of_errors_are_attributes():
+    steppe_reward = pytest.importorskip("steppe_reward")
+    with pytest.raises(steppe.errors.NotSupported, match=re.escape(steppe_reward.Reward2GoTransform.ENV_ERR)):
+        steppe.TransformedEnv(CountingEnv(), steppe_reward.Reward2GoTransform())
+
+
+def test_readers_of_last_observations_change_nothing():
+    env = names.GymEnv("CartPole-v1", num_envs=2)
+    env.set_info_dict_reader(names.terminal_obs_reader(env.observation_spec, "gymnasium"))
+    data = env.rollout(3, break_when_any_done=False)
+    env.close()
+    assert set(data.keys()) == {"observation", "action", "done", "terminated", "truncated", "next"}

@@ -37,11 +37,11 @@ def test_every_row_is_a_transition_with_its_last_observation() -> None:
     observation, _ = pool.reset()
 
     for action, step in zip(actions, play(env, actions), strict=True):
-        np.testing.assert_array_equal(step["observation"].numpy(), observation)
+        np.testing.np.testing.assert_array_equal(step["observation"].numpy(), observation)
         following, reward, terminated, truncated, _ = pool.step(action.argmax(-1).numpy().astype(np.int32))
-        np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
-        np.testing.assert_array_equal(step["next", "reward"].squeeze(-1).numpy(), reward)
-        np.testing.assert_array_equal(step["next", "terminated"].squeeze(-1).numpy(), terminated)
+        np.testing.np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
+        np.testing.np.testing.assert_array_equal(step["next", "reward"].squeeze(-1).numpy(), reward)
+        np.testing.np.testing.assert_array_equal(step["next", "terminated"].squeeze(-1).numpy(), terminated)
         observation = following.copy()
         ended = (terminated | truncated).nonzero()[0].astype(np.int32)
         if len(ended):
@@ -68,8 +68,8 @@ def test_raw_rows_equal_the_pools_and_mark_resets() -> None:
 
     for action, step in zip(actions, play(env, actions), strict=True):
         following, _, terminated, truncated, _ = pool.step(action.argmax(-1).numpy().astype(np.int32))
-        np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
-        np.testing.assert_array_equal(step["next", "valid"].squeeze(-1).numpy(), ~ended)
+        np.testing.np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
+        np.testing.np.testing.assert_array_equal(step["next", "valid"].squeeze(-1).numpy(), ~ended)
         assert not step["next", "reward"][torch.from_numpy(ended)].any()
         assert not step["next", "done"][torch.from_numpy(ended)].any()
         ended = terminated | truncated
@@ -161,3 +161,44 @@ def test_a_foreign_pool_cannot_be_seeded() -> None:
 def test_num_envs_is_refused_in_favour_of_num_workers() -> None:
     with pytest.raises(ArgumentError, match="num_workers=4 here, not num_envs=4"):
         make_env("envpool:CartPole-v1", num_envs=4)
+
+
+def test_gymnasium_s_vector_api_steps_a_pool() -> None:
+    """Its observations are those of EnvPool; last observations are in the infos."""
+    from steppe_gym import as_vector_env
+
+    envs = as_vector_env(MultiThreadedEnv(3, "CartPole-v1"), autoreset_mode="same_step")
+    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=5)
+    np.testing.assert_array_equal(envs.reset(seed=5)[0], pool.reset()[0])
+    ends = 0
+    for _ in range(25):
+        action = np.array([1, 1, 0])
+        ours, theirs = envs.step(action), pool.step(action)
+        ended = theirs[2] | theirs[3]
+        np.testing.assert_array_equal(ours[2] | ours[3], ended)
+        np.testing.assert_array_equal(ours[1], theirs[1])
+        if ended.any():
+            ends += int(ended.sum())
+            np.testing.assert_array_equal(np.stack(ours[4]["final_obs"][ended]), theirs[0][ended])
+            assert (ours[0][ended] != theirs[0][ended]).any()
+            break
+        np.testing.assert_array_equal(ours[0], theirs[0])
+    assert ends > 0
+    with pytest.raises(NotSupported, match="one object of its library"):
+        envs.set_attr("gravity", 1.0)
+    envs.close()
+
+
+def test_gymnasium_s_next_step_mode_is_refused_by_a_pool() -> None:
+    from steppe_gym import as_vector_env
+
+    envs = as_vector_env(MultiThreadedEnv(2, "CartPole-v1"), autoreset_mode="next_step")
+    envs.reset(seed=0)
+
+    def play() -> None:
+        for _ in range(30):
+            envs.step(np.array([1, 0]))
+
+    with pytest.raises(NotSupported, match="autoreset_mode='same_step'"):
+        play()
+    envs.close()

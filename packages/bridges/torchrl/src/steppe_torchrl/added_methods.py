@@ -67,6 +67,17 @@ def _keys(name: str | None, attribute: str = "") -> property:
     return property(keys)
 
 
+def _all_keys(name: str) -> property:
+    """Return a property that lists the keys of a done entry in all levels of the environment that have it."""
+
+    def keys(self: Any) -> list[Any]:
+        parent = self.parent
+        return [] if parent is None else [group.key(name) for group in parent.done_groups if name in group.names]
+
+    keys.__doc__ = f"The keys of {name} in the environment."
+    return property(keys)
+
+
 def _full_done_spec(self: StepCounter) -> Any:
     """The done spec of the environment before the transform; None without an environment."""
     return None if self.parent is None else self.parent.full_done_spec
@@ -100,6 +111,11 @@ def _getattr_env(self: Any, attr: str) -> Any:
 def _getattr_policy(self: Any, attr: str) -> Any:
     """Return an attribute of the policy by its path."""
     return operator.attrgetter(attr)(self.policy)
+
+
+def _getattr_rb(self: Any, attr: str) -> Any:
+    """Return an attribute of the replay buffer by its path."""
+    return operator.attrgetter(attr)(self.replay_buffer)
 
 
 def _get_model(self: Any, model_id: str = "policy") -> Any:
@@ -141,7 +157,8 @@ def _expanded(value: Any, *size: Any) -> Any:
 
 # By class: what is added to it.
 _ADDED: dict[type, dict[str, Any]] = {
-    EnvBase: {"auto_specs_": _auto_specs_},
+    # TorchRL checks the first step of an environment and then sets `validated`, and so does steppe, by itself.
+    EnvBase: {"auto_specs_": _auto_specs_, "validated": True},
     TransformedEnv: {"empty_transform": _empty_transform},
     Transform: {"init": _init},
     StepCounter: {
@@ -150,6 +167,8 @@ _ADDED: dict[type, dict[str, Any]] = {
         "terminated_keys": _keys("terminated"),
         "done_keys": _keys("done"),
         "reset_keys": _keys("_reset"),
+        "all_done_keys": _all_keys("done"),
+        "all_truncated_keys": _all_keys("truncated"),
         "full_done_spec": property(_full_done_spec),
     },
     InitTracker: {"init_keys": _keys(None, "init_key"), "reset_keys": _keys("_reset")},
@@ -160,7 +179,12 @@ _ADDED: dict[type, dict[str, Any]] = {
         "get_policy_version": _get_policy_version,
         "get_distant_attr": _get_distant_attr,
     },
-    Collector: {"getattr_env": _getattr_env, "getattr_policy": _getattr_policy, "get_model": _get_model},
+    Collector: {
+        "getattr_env": _getattr_env,
+        "getattr_policy": _getattr_policy,
+        "get_model": _get_model,
+        "getattr_rb": _getattr_rb,
+    },
     EnvCreator: {"init_": _init_, "meta_data": property(_meta_data)},
     EnvMetaData: {
         "expand": _metadata(_expanded),

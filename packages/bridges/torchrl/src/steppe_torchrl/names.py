@@ -89,6 +89,7 @@ __all__ = [
     "make_tensordict",
     "set_auto_unwrap_transformed_env",
     "set_exploration_mode",
+    "terminal_obs_reader",
     "terminated_or_truncated",
 ]
 
@@ -195,6 +196,21 @@ class VecGymEnvTransform(steppe.Transform):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
+
+
+class terminal_obs_reader:
+    """Read nothing: ``GymEnv(num_envs=...)`` of steppe returns the true last observations itself.
+
+    Args:
+        *args: ignored.
+        **kwargs: ignored.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.info_spec: dict[str, Any] = {}
+
+    def __call__(self, info: Any, tensordict: TensorDictBase) -> TensorDictBase:
+        return tensordict
 
 
 def __getattr__(name: str) -> Any:

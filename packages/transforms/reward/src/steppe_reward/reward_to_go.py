@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -37,6 +37,12 @@ class Reward2GoTransform(Transform):
         SpecError: ``gamma`` is not a number or a tensor.
         NotSupported: the transform is added to an environment.
     """
+
+    #: The text of the error if an environment gets this transform.
+    ENV_ERR: ClassVar[str] = (
+        "Reward2GoTransform needs whole episodes, so an environment cannot have it. Call it on collected data: "
+        "transform.inv(data), or pass postproc=transform.inv to a collector."
+    )
 
     writes_done = False
     writes_step = False
@@ -105,21 +111,14 @@ class Reward2GoTransform(Transform):
         """
         owner = container.container if isinstance(container, Transform) else container
         if owner is not None and not isinstance(owner, Transform):
-            raise _not_in_environments()
+            raise NotSupported(self.ENV_ERR)
         super().set_container(container)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        raise _not_in_environments()
+        raise NotSupported(self.ENV_ERR)
 
     def _repr_keys(self) -> Any:
         return ("in_keys_inv", "out_keys_inv", "done_key")
-
-
-def _not_in_environments() -> NotSupported:
-    return NotSupported(
-        "Reward2GoTransform needs whole episodes, so an environment cannot have it. Call it on collected data: "
-        "transform.inv(data), or pass postproc=transform.inv to a collector."
-    )
 
 
 def _time_dim(data: TensorDictBase) -> int:
