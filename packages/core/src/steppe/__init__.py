@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from .registry import list_plugins as list_plugins
     from .registry import make_env as make_env
     from .registry import register_env as register_env
-    from .registry.records import Kind
     from .specs import Binary as Binary
     from .specs import Bounded as Bounded
     from .specs import BoundedContinuous as BoundedContinuous
@@ -167,9 +166,7 @@ _SUBPACKAGES = (
     "transforms",
     "versions",
 )
-
-#: The kinds of plugins that `steppe` itself has the names of.
-_KINDS: tuple[Kind, ...] = ("transform", "collector", "env class", "function")
+_KINDS_OF_NAMES: tuple[Any, ...] = ("transform", "collector", "env class", "function")
 
 #: Whether workers hide warnings that match no filter of the caller.
 filter_warnings_subprocess: bool = True
@@ -205,7 +202,7 @@ def _class_of_a_package(name: str) -> Any:
     if not name.startswith("_"):
         from .registry import find_class
 
-        for kind in _KINDS:
+        for kind in _KINDS_OF_NAMES:
             try:
                 return find_class(kind, name)
             except AttributeError:
@@ -220,7 +217,7 @@ def _class_of_a_package(name: str) -> Any:
 def _classes_of_packages() -> list[str]:
     from .registry import list_classes
 
-    return [name for kind in _KINDS for name in list_classes(kind)]
+    return [name for kind in _KINDS_OF_NAMES for name in list_classes(kind)]
 
 
 def _can_be_imported(name: str) -> bool:
