@@ -391,7 +391,7 @@ def test_a_row_that_has_ended_must_be_reset_if_disabled():
     envs.reset(seed=0)
     for _ in range(2):
         envs.step(envs.action_space.sample())
-    with pytest.raises(StateError, match=r"rows \[0, 1\] have ended"):
+    with pytest.raises(StateError, match=r"environments \[0, 1\] have ended"):
         envs.step(envs.action_space.sample())
     envs.close()
 
