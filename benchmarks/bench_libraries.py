@@ -5,6 +5,9 @@
 The loop of a library takes random actions, reads what a rollout stores, and resets ended episodes. The rollout takes
 given actions. Contestants take turns in short slices; figures are medians in microseconds per step, and the ratio is
 that of the same turn. Libraries that are not installed are left out.
+
+With SuperSuit installed, a batch of PettingZoo's environments is compared with its ``concat_vec_envs_v1``
+(``supersuit`` as NAME runs this alone).
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from common import Contest, show
 
-from steppe import make_env
+from steppe import ParallelEnv, make_env
 
 warnings.filterwarnings("ignore")
 
@@ -156,6 +160,23 @@ def pgx(name: str, n: int) -> Callable[[], Iterator[None]]:
     return loop
 
 
+def pettingzoo(name: str) -> Callable[[], Iterator[None]]:
+    """Step all agents at once, and begin again when one ends."""
+
+    def loop() -> Iterator[None]:
+        env = import_module(f"mpe2.{name}").parallel_env()
+        counts = {agent: int(env.action_space(agent).n) for agent in env.possible_agents}
+        while True:
+            env.reset()
+            while True:
+                _, _, terminated, truncated, _ = env.step({agent: random.randrange(n) for agent, n in counts.items()})
+                yield
+                if any(terminated.values()) or any(truncated.values()):
+                    break
+
+    return loop
+
+
 CASES = {
     f"openspiel, {name}": Case("pyspiel", f"openspiel:{name}", openspiel(name))
     for name in ("tic_tac_toe", "leduc_poker", "goofspiel", "chess")
@@ -167,6 +188,10 @@ CASES |= {
 CASES |= {
     f"procgen, coinrun, {n} games": Case("procgen", "procgen:coinrun", procgen("coinrun", n), {"num_envs": n})
     for n in (1, 16)
+}
+CASES |= {
+    f"pettingzoo, {name}": Case("mpe2", f"pettingzoo:mpe2/{name}", pettingzoo(name))
+    for name in ("simple_tag_v3", "simple_spread_v3")
 }
 CASES |= {
     "gymnax, 1,024 CartPoles": Case("gymnax", "gymnax:CartPole-v1", gymnax("CartPole-v1", 1024), {"batch_size": 1024}),
@@ -202,6 +227,61 @@ def our_slice(case: Case, steps: int) -> Callable[[], float]:
     return run
 
 
+def supersuit_slice(name: str, n: int, steps: int) -> tuple[Callable[[], float], Callable[[], None]]:
+    """Return a slice of SuperSuit's batch in two processes, with a row for each agent, and its close."""
+    import supersuit
+
+    one = supersuit.pettingzoo_env_to_vec_env_v1(import_module(f"mpe2.{name}").parallel_env())
+    batch = supersuit.concat_vec_envs_v1(one, n, num_cpus=2, base_class="gymnasium")
+    batch.reset(seed=0)
+    actions = np.random.default_rng(0).integers(batch.action_space[0].n, size=(steps, batch.num_envs))
+
+    def run() -> float:
+        start = time.perf_counter()
+        for action in actions:
+            batch.step(action)
+        return n * steps / (time.perf_counter() - start)
+
+    return run, batch.close
+
+
+def batch_slice(id: str, n: int, steps: int) -> tuple[Callable[[], float], Callable[[], None]]:
+    """Return a slice of a loop over ``ParallelEnv`` with two processes, and its close."""
+    batch = ParallelEnv(n, id, num_processes=2)
+    batch.set_seed(0)
+    root = batch.rand_action(batch.reset())
+    actions = [batch.rand_action(root.copy()).select(*batch.action_keys) for _ in range(steps)]
+
+    def run() -> float:
+        root = batch.reset()
+        start = time.perf_counter()
+        for action in actions:
+            _, root = batch.step_and_maybe_reset(root.update(action))
+        return n * steps / (time.perf_counter() - start)
+
+    return run, batch.close
+
+
+def compare_with_supersuit(rounds: int, steps: int, n: int = 8) -> None:
+    """Compare ``ParallelEnv`` with SuperSuit's ``concat_vec_envs_v1``, which has the same actions in each step."""
+    rows = []
+    for name in ("simple_spread_v3",):  # SuperSuit needs agents with equal spaces
+        contest = Contest(name, "frames per second")
+        (theirs, close_theirs), (ours, close_ours) = (
+            supersuit_slice(name, n, steps),
+            batch_slice(f"pettingzoo:mpe2/{name}", n, steps),
+        )
+        contest.add("SuperSuit", theirs)
+        contest.add("ParallelEnv", ours)
+        medians = contest.run(rounds)
+        close_theirs(), close_ours()
+        ratio = statistics.median(
+            a / b for a, b in zip(contest.figures["ParallelEnv"], contest.figures["SuperSuit"], strict=True)
+        )
+        rows.append([name, *(f"{medians[key]:,.0f}" for key in ("SuperSuit", "ParallelEnv")), f"{ratio:.2f}"])
+    show(f"frames per second of {n} environments in 2 processes", ["", "SuperSuit", "ParallelEnv", "ratio"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="beginnings of names; all by default")
@@ -221,6 +301,8 @@ def main() -> None:
         over = medians[OURS] - medians[RAW]
         rows.append([name, f"{medians[RAW]:.1f}", f"{medians[OURS]:.1f}", f"{over:+.1f}", f"{ratio:.2f}"])
     show("microseconds per step", ["", RAW, OURS, "over", "ratio"], rows)
+    if (not args.names or "supersuit" in args.names) and find_spec("supersuit") is not None:
+        compare_with_supersuit(args.rounds, args.steps)
 
 
 if __name__ == "__main__":

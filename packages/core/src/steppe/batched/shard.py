@@ -17,6 +17,7 @@ from steppe.batched.storage_rows import arrays_of_rows
 from steppe.batched.td_row import TensorDictRow
 from steppe.batched.unbuffered import run_rows
 from steppe.envs import Loop, Progress, Rows, RowWriter, writer_of_one
+from steppe.errors import NotSupported
 from steppe.storage import Storage
 from steppe.workers import ControlBlock, ItemError, Service, Worker
 
@@ -255,6 +256,7 @@ class _Looped:
         self.loop = Loop(writer, Rows(layout, root, following), progress)
         self.decode = writer.decode
         self.actions = {key: storage.arrays[key][part] for key in layout.action_keys}
+        self.masks = [array[part] for key, array in storage.arrays.items() if key[-1] == "_reset"]
 
     def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: list[Any] | None = None) -> list[int]:
         if decoded is None:
@@ -270,4 +272,6 @@ class _Looped:
         self.loop.reset(rows, infos)
 
     def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
+        if by_masks and not all(mask[at].all() for mask in self.masks):
+            raise NotSupported("The masks '_reset' are for some agents alone: reset all agents of an environment.")
         self.loop.reset(at, infos)

@@ -51,7 +51,7 @@ class Agent:
     ) -> None:
         from gymnasium import spaces
 
-        self.name = name
+        self.name, self.use_mask = name, use_mask
         named = isinstance(observation_space, spaces.Dict)
         masked = named and _MASK in observation_space.spaces
         self._mask_in_observation = masked
@@ -115,23 +115,30 @@ class Agent:
         self._compile()
 
     def write(self, observation: Any, info: Mapping[str, Any], out: dict[Any, np.ndarray], *, acts: bool) -> None:
-        """Write observation, mask and info of an agent that is alive.
+        """Write observation, masks and info of an agent that is alive.
 
         The values are written into numpy views by key.
 
         Args:
             observation: a value of its observation space.
-            info: its info. Entries that are missing stay zero.
+            info: its info. Entries that are missing are zero.
             out: the views to write into.
-            acts: whether the agent acts next. If not, the mask allows every action.
+            acts: whether the agent acts next. If not, the action mask allows every action.
         """
         self.reader.write(observation, out)
         if self.has_action_mask:
             mask = observation[_MASK] if self._mask_in_observation else info.get(_MASK)
             out[(_MASK,)][...] = mask if acts and mask is not None else True
         for key in self._infos:
-            if info.get(key) is not None:
-                out[("info", str(key))][...] = as_numbers(("info", str(key)), info[key])
+            value = info.get(key)
+            out[("info", str(key))][...] = 0 if value is None else as_numbers(("info", str(key)), value)
+        if self.use_mask:
+            out[("mask",)][...] = acts
+
+    def write_ended(self, out: dict[Any, np.ndarray]) -> None:
+        """Write the entries of an agent that has ended: zeros, and an action mask that allows every action."""
+        for key in self.fields:
+            out[key][...] = key == (_MASK,)
 
     def library_action(self, action: torch.Tensor | TensorDictBase | int) -> Any:
         """Validate an action, and convert it to the format of the library.

@@ -10,6 +10,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from steppe.specs import Binary, Composite, Unbounded
 from steppe.storage import build_td
+from steppe_multi_agent import AgentRows
 
 from .agent import Agent, Key
 
@@ -42,8 +43,8 @@ class AgentGroup:
         #: Whether the library provides an action mask for at least one agent.
         self.has_action_masks = any(agent.has_action_mask for agent in agents)
         self._are_integers = all(agent.choices for agent in agents)
-        #: The arrays that the observations of a step are written into.
-        self.rows = ObservationRows(self)
+        #: The memory of steps on TensorDicts.
+        self.memory = GroupMemory(self)
 
     def actions(self, tensordict: TensorDictBase) -> list[Any]:
         """Return the action of each agent from data that contains the group.
@@ -62,58 +63,64 @@ class AgentGroup:
         on_device = self.device is not None and self.device.type != "cpu"
         return [action.cpu() for action in actions] if on_device else actions
 
+    def row_actions(self, decoded: Any) -> list[Any]:
+        """Return the action of each agent from the decoded actions of ``step_into``, as :meth:`actions` does."""
+        if not isinstance(decoded, dict):  # the only action of the environment
+            return self._of_agents(decoded)
+        value = decoded.get((self.name, "action"))
+        if value is not None:
+            return self._of_agents(value)
+        prefix = (self.name, "action")
+        parts: Any = {key[2:]: torch.as_tensor(value) for key, value in decoded.items() if key[:2] == prefix}
+        stacked = TensorDict(parts, self.action_spec.shape)
+        return list(stacked.unbind(0))
 
-class ObservationRows:
-    """Arrays for the observations of a group at one time step.
+    def _of_agents(self, value: Any) -> list[Any]:
+        if self._are_integers:
+            return [value] if isinstance(value, int) else value.tolist()
+        return list(torch.as_tensor(value).reshape(self.action_spec["action"].shape).unbind(0))
 
-    They are written agent by agent, and copied into data.
+
+class GroupMemory:
+    """Memory for the data of a group at one time step, which is copied into TensorDicts.
+
+    Args:
+        group: the group.
 
     Attributes:
-        views: for each agent, numpy views by key. An entry of one name is also listed under that name alone.
+        rows: views of the memory.
     """
 
     def __init__(self, group: AgentGroup) -> None:
         n = len(group.agents)
+        self._names = [agent.name for agent in group.agents]
         self._alike, self._device, self._size = group.alike, group.device, torch.Size([n])
-        if group.alike:
-            fields = group.agents[0].fields
-            self._arrays = [{key: np.zeros((n, *shape), dtype) for key, (shape, dtype) in fields.items()}]
-        else:
-            self._arrays = [
-                {key: np.zeros(shape, dtype) for key, (shape, dtype) in agent.fields.items()} for agent in group.agents
-            ]
-        self._make_views()
+        fields = [group.agents[0].fields] if group.alike else [agent.fields for agent in group.agents]
+        size = (n,) if group.alike else ()
+        self._arrays = [
+            {key: np.zeros((*size, *shape), dtype) for key, (shape, dtype) in parts.items()} for parts in fields
+        ]
+        self._shared: dict[Key, Any] = {(name,): np.zeros((n, 1), bool) for name in _FLAGS}
+        self._shared[("reward",)] = np.zeros((n, 1), np.float32)
+        self._make_rows()
 
-    def _make_views(self) -> None:
+    def _make_rows(self) -> None:
         if self._alike:
-            shared = self._arrays[0].items()
-            self.views = [
-                _with_plain_names({key: array[i, ...] for key, array in shared}) for i in range(self._size[0])
-            ]
+            self.rows = AgentRows(self._names, {**self._arrays[0], **self._shared})
         else:
-            self.views = [
-                _with_plain_names({key: array[...] for key, array in arrays.items()}) for arrays in self._arrays
-            ]
+            self.rows = AgentRows(self._names, self._arrays, self._shared)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "views"}
+        return {name: value for name, value in vars(self).items() if name != "rows"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        self._make_views()  # unpickled views would not share the memory of the arrays
+        self._make_rows()  # unpickled views would not share the memory of the arrays
 
-    def clear(self) -> None:
-        """Set all arrays to zero."""
-        for arrays in self._arrays:
-            for array in arrays.values():
-                array[...] = 0
-
-    def data(self, extra: dict[str, np.ndarray]) -> TensorDictBase:
-        """Copy the arrays into a TensorDict ``[agents]``.
-
-        ``extra`` has further entries ``[agents, ...]``.
-        """
-        more = {key: torch.from_numpy(value) for key, value in extra.items()}
+    def data(self, *, stepped: bool) -> TensorDictBase:
+        """Copy the memory into a TensorDict ``[agents]``, with the rewards if the data is that of a step."""
+        names = ["reward", *_FLAGS] if stepped else _FLAGS
+        more = {name: torch.from_numpy(self._shared[(name,)].copy()) for name in names}
         if self._alike:
             return _nested(self._arrays[0], more, self._size, self._device)
         parts = [
@@ -121,10 +128,6 @@ class ObservationRows:
             for i, arrays in enumerate(self._arrays)
         ]
         return LazyStackedTensorDict.lazy_stack(parts, 0)
-
-
-def _with_plain_names(views: dict[Key, np.ndarray]) -> dict[Any, np.ndarray]:
-    return {**views, **{key[0]: view for key, view in views.items() if len(key) == 1}}
 
 
 def _nested(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import LibraryWrapper, as_flag, as_numbers, system_seed
+from steppe.envs import ArrayEnv, LibraryWrapper, as_flag, write_row
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td
 from steppe_gym import SpaceReader, space_to_spec
-from steppe_multi_agent import GroupMap, MarlGroupMapType, group_agents
+from steppe_multi_agent import AgentRows, GroupMap, MarlGroupMapType, group_agents
 
 from .agent import Agent
 from .api_adapters import AECAdapter, Outcome, ParallelAdapter
@@ -27,7 +27,7 @@ __all__ = ["PettingZooWrapper"]
 _FLAGS = ("done", "terminated", "truncated")
 
 
-class PettingZooWrapper(LibraryWrapper):
+class PettingZooWrapper(LibraryWrapper, ArrayEnv):
     """Wrap an environment of PettingZoo, parallel or turn-based (AEC).
 
     Agents are divided into groups. The data of a group of m agents is stacked:
@@ -123,7 +123,7 @@ class PettingZooWrapper(LibraryWrapper):
             raise NotSupported(
                 "PettingZooWrapper takes no batch_size. For a batch, call ParallelEnv(n, 'pettingzoo:...')."
             )
-        super().__init__(device=device, **{"allow_done_after_reset": True, **kwargs})
+        super().__init__(device=device, **kwargs)
         self.wrap_library(env)
         state = self.__dict__
         state["parallel"] = parallel
@@ -133,7 +133,6 @@ class PettingZooWrapper(LibraryWrapper):
         state["done_on_any"] = parallel if done_on_any is None else done_on_any
         state["possible_agents"] = list(env.possible_agents)
         state["_api"] = ParallelAdapter(env) if parallel else AECAdapter(env)
-        state["_pending_seed"] = None
         state["_ended"] = {}
         state["group_map"] = self._groups_of(group_map)
         self._make_specs()
@@ -210,7 +209,26 @@ class PettingZooWrapper(LibraryWrapper):
         self.__dict__["_state_reader"] = None
         return Unbounded(shape=example.shape, dtype=torch.from_numpy(example).dtype, device=self.device)
 
-    # -- the contract ---------------------------------------------------------------------------------------------
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def reset_into(self, out: dict[Any, np.ndarray], seed: int | None, env_info: object) -> None:
+        """Begin an episode."""
+        self._begin(seed, None, self._rows_of(out), out)
+
+    def step_into(self, action: Any, out: dict[Any, np.ndarray]) -> tuple[bool, bool]:
+        """Take the actions of all agents that act."""
+        return self.bind_step(out)(action, out)
+
+    def bind_step(self, out: dict[Any, np.ndarray]) -> Callable[[Any, Any], tuple[bool, bool]]:
+        rows = self._rows_of(out)
+
+        def step(action: Any, _: Any) -> tuple[bool, bool]:
+            return self._take_step(lambda group: group.row_actions(action), rows, out)
+
+        return step
+
+    def _rows_of(self, out: dict[Any, np.ndarray]) -> list[AgentRows]:
+        return [AgentRows.of(group.name, self.group_map[group.name], out) for group in self.groups]
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if not {"options"}.issuperset(kwargs):
@@ -224,127 +242,127 @@ class PettingZooWrapper(LibraryWrapper):
                     raise NotSupported(
                         f"PettingZoo cannot reset only some agents, as the mask {key!r} requests: reset all agents."
                     )
-        seed, self.__dict__["_pending_seed"] = self._pending_seed, None
-        outcome = self._api.reset(seed, kwargs.get("options"))
-        self.__dict__["_ended"] = {}
-        return self._data(outcome, ())
+        state = self._new_state_row()
+        self._begin(self.take_seed(), kwargs.get("options"), [group.memory.rows for group in self.groups], state)
+        return self._data(state, (False, False), stepped=False)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        before = list(self._env.agents)
-        if not before:
+        state = self._new_state_row()
+        rows = [group.memory.rows for group in self.groups]
+        flags = self._take_step(lambda group: group.actions(tensordict), rows, state)
+        return self._data(state, flags, stepped=True)
+
+    def _begin(
+        self, seed: int | None, options: object, rows: Sequence[AgentRows], state: dict[Any, np.ndarray]
+    ) -> None:
+        """Begin an episode, and write its first data; see :meth:`_write` for the arguments."""
+        outcome = self._api.reset(seed, options)
+        self._ended.clear()
+        self._write(outcome, rows, state, "reset")
+
+    def _take_step(
+        self, actions_of: Callable[[AgentGroup], list[Any]], rows: Sequence[AgentRows], state: dict[Any, np.ndarray]
+    ) -> tuple[bool, bool]:
+        """Step the library; return whether the episode has terminated, and whether it was truncated.
+
+        Args:
+            actions_of: function that returns the actions of the agents of a group.
+            rows, state: see :meth:`_write`.
+        """
+        if not self._env.agents:
             raise StateError("All agents have ended: call env.reset() before the next step.")
         group_actions: dict[str, list[Any]] = {}
+        index = self._index
 
         def action_of(name: str) -> Any:
-            group, i, agent = self._index[name]
-            if group.name not in group_actions:  # read only groups with an acting agent
-                group_actions[group.name] = group.actions(tensordict)
-            return agent.library_action(group_actions[group.name][i])
+            group, i, agent = index[name]
+            actions = group_actions.get(group.name)
+            if actions is None:  # read only groups with an acting agent
+                actions = group_actions[group.name] = actions_of(group)
+            return agent.library_action(actions[i])
 
-        return self._data(self._api.step(action_of), before)
+        outcome = self._api.step(action_of)
+        ended = self._ended
+        for name, terminated in outcome.terminated.items():
+            truncated = outcome.truncated[name]
+            if terminated is not False or truncated is not False:
+                flags = self._flags_of(name, terminated, truncated)
+                if any(flags):
+                    ended[name] = flags
+        self._write(outcome, rows, state, "step")
+        return self._episode_flags() if ended else (False, False)
 
-    def _data(self, outcome: Outcome, before: Sequence[str]) -> TensorDictBase:
-        """Build the data of a reset or a step.
+    def _write(self, outcome: Outcome, rows: Sequence[AgentRows], state: dict[Any, np.ndarray], method: str) -> None:
+        """Write the data of a reset or a step.
 
         Args:
             outcome: the values of the library.
-            before: the agents that were alive before the step; empty for a reset.
+            rows: the rows of each group.
+            state: where ``"state"`` is written, with ``return_state``.
+            method: ``"reset"`` or ``"step"``. A reset has no rewards.
         """
-        stepped = bool(before)
-        alive = outcome.observations
-        ended = self._ended
-        for name, terminated in outcome.terminated.items():
-            flags = terminated, outcome.truncated[name]
-            ended[name] = flags if type(flags[0]) is type(flags[1]) is bool else self._flags_of(name, *flags)
-        some_ended = any(terminated or truncated for terminated, truncated in ended.values())
+        alive, infos, acting, ended = outcome.observations, outcome.infos, outcome.acting, self._ended
         if not self.use_mask and len(alive) < len(self.possible_agents):
             ended_agents = [name for name in self.possible_agents if name not in alive]
             raise StateError(
                 f"The agents {ended_agents} have ended, and with them the episode: reset the environment. If the other "
                 "agents should go on, make it with use_mask=True, done_on_any=False."
             )
-        data: dict[str, Any] = {}
-        acting = set(outcome.acting)
-        for group in self.groups:
-            rows, n = group.rows, len(group.agents)
-            rows.clear()
-            extra: dict[str, np.ndarray] = {name: np.zeros((n, 1), bool) for name in _FLAGS}
-            if stepped:
-                extra["reward"] = self._rewards(group, outcome.rewards)
-            for i, agent in enumerate(group.agents):
-                name, out = agent.name, rows.views[i]
-                acts = name in acting
-                if name in alive:
-                    try:
-                        agent.write(alive[name], outcome.infos.get(name) or {}, out, acts=acts)
-                    except SpecError as error:
-                        raise SpecError(f"{self!r}.{'step' if stepped else 'reset'}, agent {name!r}: {error}") from None
-                elif agent.has_action_mask:
-                    out["action_mask"][...] = True
-                if self.use_mask:
-                    out["mask"][...] = acts
-                if some_ended:
-                    terminated, truncated = ended.get(name, (False, False))
-                    extra["terminated"][i], extra["truncated"][i] = terminated, truncated
-                    extra["done"][i] = terminated or truncated
-            data[group.name] = rows.data(extra)
+        name = ""
+        try:
+            for group, targets in zip(self.groups, rows, strict=True):
+                for agent, out in zip(group.agents, targets.views, strict=True):
+                    name = agent.name
+                    if name in alive:
+                        agent.write(alive[name], infos.get(name) or {}, out, acts=name in acting)
+                    else:
+                        agent.write_ended(out)
+                name = ""
+                if method == "step":
+                    targets.write_rewards(outcome.rewards)
+                targets.write_flags(ended)
+        except SpecError as error:
+            place = f"{self!r}.{method}, " + (f"agent {name!r}: " if name else "")
+            raise SpecError(f"{place}{error}") from None
         if self.return_state:
-            data["state"] = self._to_device(self._state())
-        done, terminated, truncated = self._episode_flags() if some_ended else (False, False, False)
-        for name, flag in zip(_FLAGS, (done, terminated, truncated), strict=True):
-            data[name] = self._to_device(torch.from_numpy(np.array([flag])))
+            value = self._env.state()
+            if self._state_reader is None:
+                write_row(state, "state", value)
+            else:
+                self._state_reader.write(value, state)
+
+    def _new_state_row(self) -> dict[Any, np.ndarray]:
+        """Return new memory for the global state."""
+        if not self.return_state:
+            return {}
+        spec = self.observation_spec["state"]
+        return {"state": torch.zeros(spec.shape, dtype=spec.dtype, device="cpu").numpy()}
+
+    def _data(self, state: dict[Any, np.ndarray], flags: tuple[bool, bool], *, stepped: bool) -> TensorDictBase:
+        """Build a TensorDict of what :meth:`_write` has written into the memory of the groups."""
+        data: dict[str, Any] = {group.name: group.memory.data(stepped=stepped) for group in self.groups}
+        terminated, truncated = flags
+        columns = {"done": terminated or truncated, "terminated": terminated, "truncated": truncated}
+        for name, array in (*state.items(), *((name, np.array([flag])) for name, flag in columns.items())):
+            tensor = torch.from_numpy(array)
+            data[name] = tensor if self.device is None else tensor.to(self.device)
         return build_td(data, self.batch_size, self.device)
 
     def _flags_of(self, name: str, terminated: object, truncated: object) -> tuple[bool, bool]:
-        """Convert the flags of an agent if they are not both bools."""
+        """Convert the flags of an agent."""
         try:
             return as_flag("terminated", terminated), as_flag("truncated", truncated)
         except SpecError as error:
             raise SpecError(f"{self!r}.step, agent {name!r}: {error}") from None
 
-    def _rewards(self, group: AgentGroup, by_agent: Mapping[str, object]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Convert the rewards of a group to ``[agents, 1]`` float32.
-
-        Each reward is a number, or an array of one number.
-        """
-        values = [by_agent.get(agent.name, 0.0) for agent in group.agents]
-        rewards = np.zeros((len(values), 1), np.float32)
-        try:
-            rewards[:, 0] = as_numbers("reward", values)  # a fifth of the time of one call for each agent
-        except ValueError:  # some rewards are arrays, or not numbers
-            for i, (agent, value) in enumerate(zip(group.agents, values, strict=True)):
-                try:
-                    rewards[i] = as_numbers("reward", value, (1,))
-                except SpecError as error:
-                    raise SpecError(f"{self!r}.step, agent {agent.name!r}: {error}") from None
-        return rewards
-
-    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if self.device is None else tensor.to(self.device)
-
-    def _episode_flags(self) -> tuple[bool, bool, bool]:
-        """Return done, terminated and truncated of the episode.
-
-        They are computed from the flags of the agents.
-        """
-        flags = [self._ended.get(name, (False, False)) for name in self.possible_agents]
-        if self.done_on_any:
-            terminated, truncated = any(t for t, _ in flags), any(t for _, t in flags)
-            return terminated or truncated, terminated, truncated
-        done = all(t or u for t, u in flags)
-        # If some agents terminated and others were truncated, the episode counts as truncated.
-        return done, done and all(t for t, _ in flags), done and any(u for _, u in flags)
-
-    def _state(self) -> torch.Tensor:
-        value = self._env.state()
-        if self._state_reader is not None:
-            read: torch.Tensor = next(iter(self._state_reader.read(value).values()))
-            return read
-        return torch.from_numpy(np.array(value))
-
-    def _set_seed(self, seed: int | None) -> None:
-        # Without a seed, the library would continue from the last one.
-        self.__dict__["_pending_seed"] = system_seed() if seed is None else seed
+    def _episode_flags(self) -> tuple[bool, bool]:
+        """Return whether the episode has terminated, and whether it was truncated, from the flags of the agents."""
+        flags = self._ended.values()
+        if not self.done_on_any and len(flags) < len(self.possible_agents):
+            return False, False
+        # If all have to end, and some terminated and others were truncated, the episode counts as truncated.
+        decides = any if self.done_on_any else all
+        return decides(terminated for terminated, _ in flags), any(truncated for _, truncated in flags)
 
     # -- the library ---------------------------------------------------------------------------------------------
 

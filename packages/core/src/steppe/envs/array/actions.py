@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from steppe.envs.action_rules import ActionRule, missing_action, put_action
+from steppe.envs.action_rules import action_rules, missing_action, put_action
 from steppe.errors import ActionError
-from steppe.specs import ACTION_TOLIST_LIMIT, ActionDecoder, Composite, Spec, torch_to_numpy_dtype_dict
+from steppe.specs import ACTION_TOLIST_LIMIT, ActionDecoder, Composite, torch_to_numpy_dtype_dict
 from steppe.storage import TOLIST_LIMIT
 
 __all__ = ["ActionCodec", "FastDecoder"]
@@ -32,15 +32,15 @@ class ActionCodec:
 
     Args:
         spec: the full action spec of one environment.
+        done: its full done spec. Choices of agents with done entries of their own are not validated.
     """
 
-    def __init__(self, spec: Composite) -> None:
+    def __init__(self, spec: Composite, done: Composite | None = None) -> None:
         self.spec = spec
         self.keys: list[Any] = list(spec.keys(include_nested=True, leaves_only=True))
-        leaves: dict[Any, Spec] = {key: spec[key] for key in self.keys}
-        self.rules = {key: ActionRule(key, leaf) for key, leaf in leaves.items()}
+        self.rules = {rule.key: rule for rule in action_rules(spec, done or Composite())}
         self.decoders: dict[Any, ActionDecoder] = {
-            key: leaf.action_decoder(self.rules[key].fit) for key, leaf in leaves.items()
+            key: spec[key].action_decoder(rule.fit) for key, rule in self.rules.items()
         }
         self._only = self.keys[0] if len(self.keys) == 1 else None
 

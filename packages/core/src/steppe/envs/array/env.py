@@ -50,8 +50,9 @@ class ArrayEnv(EnvBase):
     ``_step``, ``_reset`` or a ``read_*`` method, or one of them is assigned to an instance, steps go through that
     method instead, which is slower. Both paths give equal data.
 
-    An environment whose data has no fixed layout (text, sizes that vary, groups of agents that end alone) has no array
-    path: ``row_writer`` is None, ``no_row_writer_reason`` says why, and ``_step`` and ``_reset`` must be defined.
+    Done entries of groups of agents are keys of ``out`` in both methods. An environment whose data has no fixed layout
+    (text, sizes that vary, no done entry of the whole episode) has no array path: ``row_writer`` is None,
+    ``no_row_writer_reason`` says why, and ``_step`` and ``_reset`` must be defined.
     """
 
     #: Whether ``step_into`` and ``reset_into`` also write loose entries (text, sizes that vary), by

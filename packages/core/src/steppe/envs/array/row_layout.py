@@ -25,7 +25,7 @@ class RowLayout:
     """Keys, shapes and dtypes of one row. A row is the data of one environment at one step.
 
     Attributes:
-        observations: the fields that a reset and a step write.
+        observations: the fields that a reset and a step write, with the done entries of groups of agents.
         rewards: the fields that only a step writes.
         done_keys: which of ``"done"``, ``"terminated"`` and ``"truncated"`` the environment has. They are written from
             the flags that a step returns.
@@ -60,12 +60,12 @@ class RowLayout:
     ) -> None:
         observation, loose = split_loose(observation)
         self.loose: tuple[Key, ...] = tuple(loose)
-        self.observations = fields_of(observation)
+        self.done_keys = tuple(name for name in _DONE if name in done.keys())
+        self.observations = fields_of(union(observation, done.exclude(*self.done_keys)))
         known = {key for key, _, _ in self.observations}
         self.rewards = [field for field in fields_of(reward) if field[0] not in known]
-        self.done_keys = tuple(name for name in _DONE if name in done.keys())
         self.done_shapes = {name: tuple(done[name].shape) for name in self.done_keys}
-        self.actions = ActionCodec(action)
+        self.actions = ActionCodec(action, done)
         self.action_keys = tuple(self.actions.keys)
         self.reads_root = reads_root
         self.flags_every_step = flags_every_step
@@ -103,13 +103,9 @@ class RowLayout:
 
 
 def fields_of(spec: Composite) -> list[RowField]:
-    """Return key, shape and numpy dtype of each leaf."""
-    fields = []
-    for field in Layout.of(spec, ()).fields:
-        dtype = field.numpy_dtype
-        assert dtype is not None
-        fields.append((field.key, field.shape, dtype))
-    return fields
+    """Return key, shape and numpy dtype of each leaf whose dtype numpy has; ``no_layout_reason`` refuses others."""
+    fields = Layout.of(spec, ()).fields
+    return [(field.key, field.shape, dtype) for field in fields if (dtype := field.numpy_dtype) is not None]
 
 
 def no_layout_reason(env: Any, *, loose: bool = False) -> str | None:
@@ -132,9 +128,8 @@ def no_layout_reason(env: Any, *, loose: bool = False) -> str | None:
         for field in Layout.of(specs[kind], ()).fields:
             if field.numpy_dtype is None:
                 return f"the entry {field.key!r} has the dtype {field.dtype}, which numpy lacks."
-    groups = done_groups(env.full_done_spec)
-    if len(groups) != 1 or groups[0].prefix:
-        return "it has groups of agents that end on their own."
+    if done_groups(env.full_done_spec)[0].prefix:
+        return "it has groups of agents that end on their own, and no done entry for the episode."
     if not env.action_keys:
         return "it has no action."
     return None

@@ -201,7 +201,8 @@ class RowPlan:
         over: dict[Value, None] = {}
         base = {value.place: value for value in self.values[0].values()}
         for i, (part, behind) in enumerate(zip(self.parts, self.values[1:], strict=True)):
-            keys = [*self.written(i), *(DONE_NAMES if part.writes_done else ())]
+            flags = self.before[i].done.keys(include_nested=True, leaves_only=True) if part.writes_done else ()
+            keys = [*self.written(i), *flags]
             over.update((base[behind[key].place], None) for key in keys if key in behind and behind[key].place in base)
         return list(over)
 
@@ -331,9 +332,8 @@ def _no_rows_reason(link: Link) -> str | None:
             return f"behind {name} {reason}"
     if not _numpy_has(after.observation, after.reward, after.action):
         return f"behind {name} an entry has a dtype that numpy lacks."
-    names = list(after.done.keys(include_nested=True, leaves_only=True))
-    if not set(names) <= set(DONE_NAMES) or "done" not in names:
-        return f"behind {name} the done entries are {names}."
+    if "done" not in after.done.keys():
+        return f"behind {name} the done entries are {list(after.done.keys(include_nested=True, leaves_only=True))}."
     return None
 
 
