@@ -382,3 +382,41 @@ def test_wrong_names_are_refused_in_one_line(new_plugin, tmp_path, arguments, te
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert text in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_methods_of_other_names_are_called(new_plugin, tmp_path, fake_dist):
+    renamed = SIMULATOR.replace("def reset(", "def begin(").replace("def step(", "def tick(")
+    fake_dist("warehouse", "1.2", files={"warehouse.py": renamed})
+    arguments = ("warehouse", "--library", "warehouse>=1,<2", "--names", "small")
+
+    status, out, _ = new_plugin(*arguments, "--reset", "begin", "--step", "tick")
+
+    assert status == 0
+    env = sources(tmp_path / "warehouse-steppe")["src/warehouse_steppe/env.py"]
+    assert "observed = self._simulator.begin(seed=" in env
+    assert "observed, reward, terminated, _ = self._simulator.tick(action)" in env
+    assert "stands in" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--make", "warehouse:Warehouse", "--reset", "my reset"), "--reset 'my reset' is not the name of a method"),
+        (("--step", "tick"), "add --library or --make"),
+        (("--kind", "transforms", "--step", "tick"), "--step is for environments"),
+    ],
+)
+def test_wrong_names_of_methods_are_refused(new_plugin, arguments, text):
+    status, _, err = new_plugin("warehouse", *arguments)
+
+    assert status == 2
+    assert text in err
+
+
+def test_names_that_make_one_environment_are_noted(new_plugin, fake_dist):
+    nameless = SIMULATOR.replace('layout="small"):', "):").replace('{"small": 4, "large": 8}[layout]', "4")
+    fake_dist("warehouse", "1.2", files={"warehouse.py": nameless.replace("self, )", "self)")})
+
+    _, out, _ = new_plugin("warehouse", "--library", "warehouse>=1,<2", "--names", "small,large")
+
+    assert "Warehouse takes no name, so small, large are the same environment" in out

@@ -211,14 +211,14 @@ MESSAGES = {
         {"target": "acme_sim.plugn"},
         errors.PluginBroken,
         "Plugin 'acme' (acme-sim 2.1) names the module 'acme_sim.plugn', which does not exist: "
-        "its package metadata is wrong.",
+        "correct the name in [project.entry-points] of its pyproject.toml, and install the package again.",
     ),
     "an entry point to a missing attribute": (
         "",
         {"target": "acme_sim.plugin:hooks"},
         errors.PluginBroken,
         "Plugin 'acme' (acme-sim 2.1) names 'hooks' of 'acme_sim.plugin', which has none: "
-        "its package metadata is wrong.",
+        "correct the name in [project.entry-points] of its pyproject.toml, and install the package again.",
     ),
     "a plugin that makes nothing": (
         f"{HOOK}def steppe_make_env(name):\n    pass\n",

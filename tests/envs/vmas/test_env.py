@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -242,9 +240,12 @@ def test_attributes_come_from_vmas(env: VmasEnv) -> None:
 
 
 def test_num_envs_alone_sets_the_batch_size() -> None:
-    assert VmasEnv("balance", num_envs=2, batch_size=(2,)).batch_size == (2,)
-    with pytest.raises(SpecError, match="num_envs=2: leave batch_size out"):
-        VmasEnv("balance", num_envs=2, batch_size=3)
+    for size in (2, (2,), [2], torch.Size([2])):
+        assert VmasEnv("balance", num_envs=2, batch_size=size).batch_size == (2,)
+    assert VmasWrapper(raw("balance"), batch_size=[N]).batch_size == (N,)
+    for size in (3, [3], [2, 1]):
+        with pytest.raises(SpecError, match=r"num_envs=2; found batch_size=.*Leave batch_size out"):
+            VmasEnv("balance", num_envs=2, batch_size=size)
 
 
 def test_the_scenarios_are_listed_without_an_environment() -> None:
@@ -256,49 +257,11 @@ def test_an_unknown_scenario_suggests_the_closest() -> None:
         make_env("vmas:balnce")
 
 
-@pytest.mark.parametrize(
-    ("argument", "answer"),
-    [
-        ("n_agent", ": did you mean 'n_agents'? It takes n_agents, package_mass, random_package_pos_on_line."),
-        ("max_step", ": did you mean 'max_steps'? It takes n_agents,"),
-        ("colour", ". It takes n_agents, package_mass, random_package_pos_on_line."),
-    ],
-)
-def test_an_unknown_scenario_argument_lists_the_known_ones(argument: str, answer: str) -> None:
+def test_vmas_warns_about_arguments_that_no_scenario_takes() -> None:
     for scenario in ("balance", load("balance.py").Scenario()):
-        with pytest.raises(TypeError, match=re.escape(f"The scenario 'balance' has no argument {argument!r}{answer}")):
-            VmasEnv(scenario, num_envs=1, **{argument: 3})
-
-
-class Lenient(load("balance.py").Scenario):
-    """A scenario that reads arguments in unusual ways."""
-
-    def make_world(self, batch_dim: int, device: Any, **kwargs: Any) -> Any:
-        for name in list(kwargs):
-            if name.startswith("free_"):
-                setattr(self, name, kwargs.pop(name))
-        self.looked_at = kwargs.get("looked_at")
-        return super().make_world(batch_dim, device, **kwargs)
-
-
-def test_a_scenario_may_read_its_arguments_itself() -> None:
-    """An argument that a scenario takes in another way is no error; a typo still is."""
-    env = VmasEnv(Lenient(), num_envs=1, free_of_charge=7, n_agents=4)
-    assert (env.scenario.free_of_charge, len(env.agent_names)) == (7, 4)
-    with pytest.warns(UserWarning, match="looked_at"):  # of VMAS, which the scenario leaves it to
-        assert VmasEnv(Lenient(), num_envs=1, looked_at=8).scenario.looked_at == 8
-    with pytest.raises(TypeError, match="has no argument 'loked_at': did you mean 'looked_at'"):
-        VmasEnv(Lenient(), num_envs=1, loked_at=8)
-
-
-def test_other_warnings_of_a_scenario_are_heard() -> None:
-    class Loud(Lenient):
-        def make_world(self, *args: Any, **kwargs: Any) -> Any:
-            warnings.warn("the package is heavy", stacklevel=1)
-            return super().make_world(*args, **kwargs)
-
-    with pytest.warns(UserWarning, match="the package is heavy"):
-        VmasEnv(Loud(), num_envs=1, free_of_charge=7)
+        with pytest.warns(UserWarning, match="colour"):
+            env = VmasEnv(scenario, num_envs=1, colour=3, n_agents=4)
+        assert len(env.agent_names) == 4
 
 
 @pytest.mark.parametrize("count", [0, True, 2.0])

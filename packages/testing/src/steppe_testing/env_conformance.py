@@ -15,6 +15,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_factory
 from steppe.specs import Composite
 
+from .author_hints import action_hint
 from .capabilities import require, skip_gated
 from .case_factory import CaseFactory
 from .compare import assert_equal_data
@@ -387,7 +388,8 @@ class EnvConformance:
             data = env.rollout(self.max_steps)
             done = data["next"].select(*env.done_keys)
             assert any(bool(value.any()) for value in done.values(True, True)), (
-                f"episode {episode} has not ended after {self.max_steps} random steps"
+                f"episode {episode} has not ended after {self.max_steps} random steps: return terminated or truncated "
+                f"from the step, raise `max_steps` of {type(self).__name__}, or set `ends = False` there"
             )
 
     def test_it_can_be_closed_twice(self) -> None:
@@ -544,6 +546,8 @@ def _spec_error(make: Callable[[], EnvBase]) -> str:
         check_env_specs(env)
     except SpecError as error:
         return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}. {action_hint(env)}"
     finally:
         env.close(raise_if_closed=False)
     return ""

@@ -11,6 +11,9 @@ from typing import Any
 from ..errors import PluginBroken
 from .records import PluginRecord
 
+#: What to do if an entry point names nothing.
+_FIX = "correct the name in [project.entry-points] of its pyproject.toml, and install the package again."
+
 
 def load(record: PluginRecord) -> Any:
     """Import the module that a plugin's entry point names, and the attribute if it names one.
@@ -22,10 +25,7 @@ def load(record: PluginRecord) -> Any:
     target: object = _import(record, module_name)
     for attribute in attributes.split(".") if attributes else ():
         if not hasattr(target, attribute):
-            raise PluginBroken(
-                f"{record.label} names {attributes!r} of {module_name!r}, which has none: "
-                "its package metadata is wrong."
-            )
+            raise PluginBroken(f"{record.label} names {attributes!r} of {module_name!r}, which has none: {_FIX}")
         target = getattr(target, attribute)
     return target
 
@@ -37,7 +37,7 @@ def _import(record: PluginRecord, module_name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and _names_part_of(module_name, error.name):
             raise PluginBroken(
-                f"{record.label} names the module {module_name!r}, which does not exist: its package metadata is wrong."
+                f"{record.label} names the module {module_name!r}, which does not exist: {_FIX}"
             ) from error
         raise PluginBroken(
             f"{record.noun} {record.name!r} ({record.dist} {record.version}, {record.target}) failed to import: "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +17,6 @@ from steppe_multi_agent import GroupMap, group_agents
 
 from .agent_data import AgentGroup, by_agent, leaves_of
 from .random_state import RandomState
-from .scenario_arguments import make_with_known_arguments
 from .scenarios import scenario_names
 from .vmas_writer import NO_PARTIAL_STEP, VmasWriter
 
@@ -61,6 +58,7 @@ class VmasWrapper(LibraryWrapper):
         group_map: ``{group: [agent names]}``, a :class:`~steppe.MarlGroupMapType`, or None. With None, agents named
             ``"<name>_<number>"`` are grouped by name; if one has another name, all agents form the group ``"agents"``.
         device: device of the data. ``None``: the device of the environment.
+        batch_size: ``[num_envs]`` of the environment, or None.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Attributes:
@@ -68,7 +66,7 @@ class VmasWrapper(LibraryWrapper):
         agent_names: the names of all agents, in the order of VMAS.
 
     Raises:
-        SpecError: ``group_map`` does not fit the agents.
+        SpecError: ``group_map`` does not fit the agents, or ``batch_size`` the environment.
     """
 
     git_url = "https://github.com/proroklab/VectorizedMultiAgentSimulator"
@@ -82,11 +80,13 @@ class VmasWrapper(LibraryWrapper):
         categorical_actions: bool = True,
         group_map: GroupMap = None,
         device: torch.device | str | int | None = None,
+        batch_size: Any = None,
         **kwargs: Any,
     ) -> None:
+        size = _batch_size(env.num_envs, batch_size)
         if device is not None and torch.device(device) != env.device:
             env.to(torch.device(device))
-        super().__init__(device=env.device if device is not None else None, batch_size=(env.num_envs,), **kwargs)
+        super().__init__(device=env.device if device is not None else None, batch_size=size, **kwargs)
         env.terminated_truncated = True
         self.wrap_library(env)
         state = self.__dict__
@@ -277,12 +277,12 @@ class VmasEnv(VmasWrapper):
         group_map: see :class:`VmasWrapper`.
         device: device on which VMAS computes. ``None``: the CPU.
         **kwargs: for :class:`steppe.EnvBase` and for ``vmas.make_env`` (``multidiscrete_actions``, ``clamp_actions``,
-            ``grad_enabled``); all others go to the scenario (``n_agents``, ...).
+            ``grad_enabled``); all others go to the scenario (``n_agents``, ...). VMAS warns about those that the
+            scenario does not take.
 
     Raises:
         EnvNotFound: VMAS has no such scenario.
-        SpecError: ``num_envs`` is not a positive integer.
-        TypeError: the scenario has no such argument.
+        SpecError: ``num_envs`` is not a positive integer, or ``batch_size`` is another number.
     """
 
     def __init__(
@@ -307,14 +307,12 @@ class VmasEnv(VmasWrapper):
         if isinstance(scenario, str) and not scenario.endswith(".py") and scenario not in names:
             raise env_not_found("vmas", scenario)
         base_kwargs = base_arguments(kwargs)
-        if base_kwargs.pop("batch_size", None) not in (None, num_envs, (num_envs,), [num_envs]):
-            raise SpecError(f"The batch size of VmasEnv is num_envs={num_envs}: leave batch_size out.")
+        base_kwargs["batch_size"] = _batch_size(num_envs, base_kwargs.get("batch_size"))
         seed_value = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         scenario_object = scenario
         if isinstance(scenario, str):  # loaded as VMAS loads it, to know its arguments
             scenario_object = load(scenario if scenario.endswith(".py") else f"{scenario}.py").Scenario()
-        make = functools.partial(
-            vmas.make_env,
+        env = vmas.make_env(
             scenario_object,
             num_envs=num_envs,
             device="cpu" if device is None else device,
@@ -324,9 +322,6 @@ class VmasEnv(VmasWrapper):
             terminated_truncated=True,
             **kwargs,
         )
-        vmas_names = set(inspect.signature(vmas.make_env).parameters) - {"kwargs"}
-        own_names = {*inspect.signature(VmasEnv.__init__).parameters} - {"self", "kwargs"}
-        env = make_with_known_arguments(make, scenario_object, set(kwargs) - vmas_names, vmas_names | own_names)
         super().__init__(
             env, categorical_actions=categorical_actions, group_map=group_map, device=device, **base_kwargs
         )
@@ -334,3 +329,17 @@ class VmasEnv(VmasWrapper):
 
     def __repr__(self) -> str:
         return f"VmasEnv({self.scenario_name!r}, num_envs={self.batch_size[0]}, groups={list(self.group_map)})"
+
+
+def _batch_size(num_envs: int, requested: Any) -> tuple[int]:
+    """Return the batch size of ``num_envs`` environments.
+
+    Raises:
+        SpecError: another one was requested.
+    """
+    if requested not in (None, num_envs, (num_envs,), [num_envs]):
+        raise SpecError(
+            f"The batch size of these environments is [{num_envs}], from num_envs={num_envs}; found "
+            f"batch_size={requested!r}. Leave batch_size out."
+        )
+    return (num_envs,)

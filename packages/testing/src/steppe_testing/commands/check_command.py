@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from steppe.cli import UsageError, one_line, positive
+from steppe.errors import PluginNotFound, SteppeError
+from steppe_testing.author_hints import action_hint, misspelt_groups
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -30,7 +32,10 @@ def run(args: argparse.Namespace) -> int:
     from steppe.imports import import_tensordict
     from steppe.registry import env_factory
 
-    factory = env_factory(args.id)  # before torch is imported, so that a wrong id is reported quickly
+    try:
+        factory = env_factory(args.id)  # before torch is imported, so that a wrong id is reported quickly
+    except PluginNotFound as error:
+        raise UsageError(f"{one_line(error)}{misspelt_groups()}") from None
     import_tensordict()
     import torch
 
@@ -44,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         env = env.to(args.device)
         passed = [
-            _report("reset and step fit the specs", partial(steppe.check_env_specs, env)),
+            _report("reset and step fit the specs", partial(steppe.check_env_specs, env), env),
             _report("the same seed gives the same data", partial(_check_seeds, env)),
-            _report("rollouts go on over episode ends", partial(_check_rollout, env)),
+            _report("rollouts go on over episode ends", partial(_check_rollout, env), env),
         ]
         reason = env.no_row_writer_reason
         slow = f"slower  steps make TensorDicts, without the fast path: {reason}"
@@ -58,12 +63,13 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(passed) else 1
 
 
-def _report(name: str, check: Callable[[], object]) -> bool:
+def _report(name: str, check: Callable[[], object], env: EnvBase | None = None) -> bool:
     try:
         check()
     # Any exception of the environment is a failed check.
     except Exception as error:
-        print(f"FAILED  {name}: {type(error).__name__}: {one_line(error)}", flush=True)
+        hint = "" if env is None or isinstance(error, (SteppeError, ValueError)) else f" {action_hint(env)}"
+        print(f"FAILED  {name}: {type(error).__name__}: {one_line(error)}{hint}", flush=True)
         return False
     print(f"ok      {name}", flush=True)
     return True

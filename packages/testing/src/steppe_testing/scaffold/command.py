@@ -25,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--library", metavar="REQUIREMENT", help="wrapped package, with its versions: 'warehouse>=1,<2'"
     )
     parser.add_argument("--make", metavar="MODULE:NAME", help="simulator class or factory (default: auto-detected)")
+    for method in ("reset", "step"):
+        parser.add_argument(
+            f"--{method}", metavar="METHOD", help=f"the simulator's method that does a {method} (default: {method})"
+        )
     parser.add_argument("--names", metavar="A,B", help="names of the environments (default: small,large)")
     parser.add_argument("--transform", metavar="A,B", help="names of transforms to add")
     parser.add_argument(
@@ -37,13 +41,19 @@ def run(args: argparse.Namespace) -> int:
     from . import Plan, look_at, write
 
     if args.kind == "transforms":
-        for option in ("library", "make", "names"):
+        for option in ("library", "make", "names", "reset", "step"):
             if getattr(args, option) is not None:
                 raise UsageError(
                     f"--{option} is for environments, and --kind transforms makes none: leave out one of them"
                 )
     plan = Plan.of(
-        args.name, kind=args.kind, library=args.library, make=args.make, names=args.names, transforms=args.transform
+        args.name,
+        kind=args.kind,
+        library=args.library,
+        make=args.make,
+        names=args.names,
+        transforms=args.transform,
+        methods={method: getattr(args, method) or method for method in ("reset", "step")},
     )
     folder = Path(args.dir).expanduser() / plan.distribution
     if folder.exists():

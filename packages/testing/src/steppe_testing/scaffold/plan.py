@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class Plan:
         transforms: names of its transform classes.
         library: the wrapped package with its versions, or None.
         make: ``"module:name"`` of the simulator class or factory, or None.
+        methods: the simulator's methods for ``"reset"`` and ``"step"``.
     """
 
     namespace: str
@@ -46,6 +47,7 @@ class Plan:
     transforms: tuple[str, ...]
     library: Requirement | None = None
     make: str | None = None
+    methods: Mapping[str, str] = field(default_factory=lambda: {"reset": "reset", "step": "step"})
 
     @classmethod
     def of(
@@ -57,6 +59,7 @@ class Plan:
         make: str | None = None,
         names: str | None = None,
         transforms: str | None = None,
+        methods: Mapping[str, str] | None = None,
     ) -> Plan:
         """Make a plan from the arguments of the command.
 
@@ -76,6 +79,12 @@ class Plan:
             _check_namespace(namespace, name)
         if make is not None and not _MAKE.fullmatch(make):
             raise UsageError(f"--make {make!r} is not a class or function of a module: write --make module:Class")
+        methods = methods or {"reset": "reset", "step": "step"}
+        for option, method in methods.items():
+            if not method.isidentifier() or keyword.iskeyword(method):
+                raise UsageError(f"--{option} {method!r} is not the name of a method: write --{option} begin")
+        if library is None and make is None and dict(methods) != {"reset": "reset", "step": "step"}:
+            raise UsageError("--reset and --step name methods of a simulator: add --library or --make, which names it")
         return cls(
             namespace=namespace,
             distribution=f"{namespace}-steppe",
@@ -84,6 +93,7 @@ class Plan:
             transforms=transform_names,
             library=None if library is None else _library(library),
             make=make,
+            methods=methods,
         )
 
     @property

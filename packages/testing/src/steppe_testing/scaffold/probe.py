@@ -33,7 +33,8 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
     """Inspect the simulator of a request.
 
     Args:
-        request: ``library`` (a distribution, or None), ``make`` (``"module:name"``, or None), ``names``.
+        request: ``library`` (a distribution, or None), ``make`` (``"module:name"``, or None), ``names``, ``methods``
+            (the methods for ``"reset"`` and ``"step"``).
 
     Returns:
         The answer that :class:`~steppe_testing.scaffold.simulator.Simulator` describes; ``problem`` is the reason if
@@ -42,9 +43,10 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"module": _module_name(request), "notes": []}
     try:
         module = _imported(answer["module"])
-        answer["path"] = _factory_path(module, request["make"])
+        methods = answer["methods"] = request["methods"]
+        answer["path"] = _factory_path(module, request["make"], methods)
         maker = _attribute(module, answer["path"])
-        simulators = _make_simulators(maker, request["names"], answer)
+        simulators = [_Renamed(each, methods) for each in _make_simulators(maker, request["names"], answer)]
         _describe(simulators, request["names"], answer)
     except ProbeError as error:
         answer["problem"] = str(error)
@@ -84,7 +86,18 @@ def _imported(name: str) -> Any:
         raise ProbeError(f"import {name} raises {_one_line(error)}") from error
 
 
-def _factory_path(module: Any, make: str | None) -> str:
+class _Renamed:
+    """A simulator, whose methods are called ``reset`` and ``step`` here."""
+
+    def __init__(self, simulator: Any, methods: Mapping[str, str]) -> None:
+        self._simulator = simulator
+        self.reset, self.step = (getattr(simulator, methods[name]) for name in ("reset", "step"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+
+def _factory_path(module: Any, make: str | None, methods: Mapping[str, str]) -> str:
     """Return the name of the simulator class or factory in the module."""
     if make:
         return make.partition(":")[2]
@@ -95,7 +108,7 @@ def _factory_path(module: Any, make: str | None) -> str:
         and inspect.isclass(value)
         and value.__module__.split(".")[0] == module.__name__.split(".")[0]
         and not inspect.isabstract(value)
-        and all(callable(getattr(value, method, None)) for method in ("reset", "step"))
+        and all(callable(getattr(value, method, None)) for method in methods.values())
     ]
     if len(classes) == 1:
         return str(classes[0])
@@ -103,7 +116,8 @@ def _factory_path(module: Any, make: str | None) -> str:
         return "make"
     candidates = f"{', '.join(sorted(classes))} all have" if classes else "no public class has"
     raise ProbeError(
-        f"{module.__name__}: {candidates} reset() and step(). Name the class or factory: --make {module.__name__}:Class"
+        f"{module.__name__}: {candidates} {methods['reset']}() and {methods['step']}(). Name the class or factory: "
+        f"--make {module.__name__}:Class, and other methods with --reset and --step"
     )
 
 
@@ -139,9 +153,17 @@ def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> li
         except Exception as error:
             argument = repr(name) if takes_name else ""
             raise ProbeError(f"{_name_of(maker)}({argument}) raises {_one_line(error)}") from error
-    for method in ("reset", "step"):
+    for option, method in answer["methods"].items():
         if not callable(getattr(simulators[0], method, None)):
-            raise ProbeError(f"{_name_of(maker)} makes a {type(simulators[0]).__name__}, which has no {method}()")
+            raise ProbeError(
+                f"{_name_of(maker)} makes a {type(simulators[0]).__name__}, which has no {method}(): name the method "
+                f"with --{option}"
+            )
+    if len(names) > 1 and not takes_name:
+        answer["notes"].append(
+            f"{_name_of(maker)} takes no name, so {', '.join(names)} are the same environment: let env.py use `name`, "
+            "or write --names with a single name."
+        )
     answer["closes"] = callable(getattr(simulators[0], "close", None))
     return simulators
 

@@ -22,6 +22,7 @@ _TIMEOUT = 180.0
 _STAND_IN = {
     "module": "simulator",
     "path": "Simulator",
+    "methods": {"reset": "reset", "step": "step"},
     "takes_name": True,
     "seed": "reset",
     "reset": "plain",
@@ -44,7 +45,8 @@ class Simulator:
     """The simulator that a new environment wraps.
 
     Attributes:
-        answer: result of the inspection. ``module``, ``path``: the simulator class or factory; ``takes_name``,
+        answer: result of the inspection. ``module``, ``path``: the simulator class or factory; ``methods``: its methods
+            for ``"reset"`` and ``"step"``; ``takes_name``,
             ``constructor_seed``: whether it accepts a name or a seed; ``seed``: what accepts a seed, ``"reset"``,
             ``"method"``, ``"constructor"`` or ``"none"``; ``reset``, ``step``: forms of their results; ``observation``:
             key, dtype, shape and bounds of each entry; ``single``: whether there is one entry, without a key;
@@ -100,8 +102,9 @@ def look_at(plan: Plan) -> Simulator:
 def _probe(plan: Plan) -> dict[str, Any]:
     library = plan.library.name if plan.library is not None else None
     with tempfile.TemporaryDirectory() as folder:
+        values = {"library": library, "make": plan.make, "names": plan.names, "methods": dict(plan.methods)}
         request, reply = Path(folder, "request.json"), Path(folder, "answer.json")
-        request.write_text(json.dumps({"library": library, "make": plan.make, "names": plan.names}), encoding="utf-8")
+        request.write_text(json.dumps(values), encoding="utf-8")
         command = [sys.executable, "-m", f"{__package__}.probe", str(request), str(reply)]
         # The import path of this process; `python -m` adds the current folder.
         paths = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -278,7 +281,7 @@ class _Lines:
         elif seed_method == "constructor":
             made = self.make("seed").replace("(name", "(self._name")
             lines = ["if seed is not None:", f"    {made}"]
-        call = f"self._simulator.reset({argument})"
+        call = f"self._simulator.{self.answer['methods']['reset']}({argument})"
         form = self.answer["reset"]
         lines.append(
             f"observed{', _' if form == 'pair' else ''} = {call}{'.observation' if form == 'timestep' else ''}"
@@ -293,7 +296,7 @@ class _Lines:
     def step(self) -> str:
         action = self.answer["action"] or {}
         argument = f"action + {action['start']}" if action.get("start") else "action"
-        call = f"self._simulator.step({argument})"
+        call = f"self._simulator.{self.answer['methods']['step']}({argument})"
         forms = {
             "five": f"observed, reward, terminated, truncated, _ = {call}",
             "flags": f"observed, reward, terminated, truncated = {call}",

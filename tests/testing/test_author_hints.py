@@ -1,0 +1,64 @@
+"""Hints for authors name the misspelt group, and what the action spec allows."""
+
+from __future__ import annotations
+
+import torch
+
+from steppe import Categorical, Composite, EnvBase, OneHot, Unbounded
+from steppe_testing.author_hints import action_hint, misspelt_groups
+
+
+def test_a_misspelt_group_is_named_with_its_package(fake_dist, monkeypatch):
+    fake_dist("crane-sim", "0.3", entry_points={"steppe.env": {"crane": "crane_sim.plugin"}})
+    fake_dist("crane-later", "0.3", entry_points={"steppe.datasets": {"crane": "crane_sim.plugin"}})
+    monkeypatch.syspath_prepend(str(fake_dist.path))
+
+    text = misspelt_groups()
+
+    assert "crane-sim has entry points in the group 'steppe.env', which does not exist" in text
+    assert '[project.entry-points."steppe.envs"]' in text
+    assert "install it again" in text
+    assert "crane-later" not in text
+
+
+def test_the_hint_describes_the_action_of_each_key():
+    class Cranes(EnvBase):
+        def __init__(self):
+            super().__init__()
+            self.observation_spec = Unbounded((1,))
+            self.full_action_spec = Composite(hook=OneHot(3), arms=Composite(turn=Categorical(5)))
+
+    text = action_hint(Cranes())
+
+    assert "'hook' is" in text
+    assert "('arms', 'turn') is a whole number from 0 to 4" in text
+
+
+def test_check_says_which_actions_a_simulator_was_given(capsys):
+    from functools import partial
+
+    from steppe_testing.commands.check_command import _report
+
+    class Narrow(EnvBase):
+        def __init__(self):
+            super().__init__()
+            self.observation_spec = Unbounded((1,))
+            self.action_spec = Categorical(7)
+
+        def _reset(self, tensordict=None, **kwargs):
+            return self.observation_spec.zero()
+
+        def _step(self, tensordict):
+            ["up", "down"][int(tensordict["action"]) + 2]
+
+        def _set_seed(self, seed):
+            pass
+
+    env = Narrow()
+
+    assert not _report("steps", partial(env.rollout, 3), env)
+
+    out = capsys.readouterr().out
+    assert "IndexError" in out
+    assert "'action' is a whole number from 0 to 6" in out
+    assert torch.is_tensor(env.reset()["observation"])
