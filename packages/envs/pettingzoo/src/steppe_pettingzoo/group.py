@@ -71,14 +71,16 @@ class AgentGroup:
         if value is not None:
             return self._of_agents(value)
         prefix = (self.name, "action")
-        parts: Any = {key[2:]: torch.as_tensor(value) for key, value in decoded.items() if key[:2] == prefix}
+        parts: Any = {
+            key[2:]: torch.as_tensor(value, device="cpu") for key, value in decoded.items() if key[:2] == prefix
+        }
         stacked = TensorDict(parts, self.action_spec.shape)
         return list(stacked.unbind(0))
 
     def _of_agents(self, value: Any) -> list[Any]:
         if self._are_integers:
             return [value] if isinstance(value, int) else value.tolist()
-        return list(torch.as_tensor(value).reshape(self.action_spec["action"].shape).unbind(0))
+        return list(torch.as_tensor(value, device="cpu").reshape(self.action_spec["action"].shape).unbind(0))
 
 
 class GroupMemory:
