@@ -341,3 +341,12 @@ def test_renamed_done_entries_reach_a_batch(kind, name):
                 )
             for row in data.unbind(0):
                 assert_equal_data(row, expected, f"{base.__name__}, {type(env).__name__}")
+
+
+def test_a_batch_without_done_entries_has_no_rows():
+    from steppe.transforms import SelectTransform
+
+    with SerialEnv(
+        2, lambda: TransformedEnv(ArrayCountingEnv(5), SelectTransform("observation", keep_dones=False))
+    ) as batch:
+        assert "no done entry for the whole episode" in batch.no_row_writer_reason

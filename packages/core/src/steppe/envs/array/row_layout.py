@@ -9,7 +9,6 @@ import torch
 
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.data_types import Key
-from steppe.envs.done import done_groups
 from steppe.specs import Composite, union
 from steppe.storage import Layout, no_storage_reason, split_loose
 
@@ -128,8 +127,8 @@ def no_layout_reason(env: Any, *, loose: bool = False) -> str | None:
         for field in Layout.of(specs[kind], ()).fields:
             if field.numpy_dtype is None:
                 return f"the entry {field.key!r} has the dtype {field.dtype}, which numpy lacks."
-    if done_groups(env.full_done_spec)[0].prefix:
-        return "it has groups of agents that end on their own, and no done entry for the episode."
+    if "done" not in env.full_done_spec.keys():
+        return "it has no done entry for the whole episode, at the root."
     if not env.action_keys:
         return "it has no action."
     return None
