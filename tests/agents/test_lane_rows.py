@@ -100,8 +100,8 @@ def test_short_blocks_carry_long_rows(length: int, monkeypatch: pytest.MonkeyPat
             return torch.cat([part.length for part in parts]), torch.cat([part.row for part in parts]), parts
 
     lengths, rows, _ = collect()
-    monkeypatch.setattr("steppe_agents.runners._MOST", length)
-    monkeypatch.setattr("steppe_agents.runners._FEWEST", 1)
+    monkeypatch.setattr("steppe_agents.slots._MOST", length)
+    monkeypatch.setattr("steppe_agents.slots._FEWEST", 1)
     short_lengths, short_rows, parts = collect()
     assert torch.equal(short_lengths[short_rows.argsort()], lengths[rows.argsort()])
     for part in parts:

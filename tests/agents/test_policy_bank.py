@@ -93,3 +93,40 @@ def test_policies_of_a_bank_write_the_same_entries() -> None:
             collector.get()
     with pytest.raises(PolicyError, match="at least one policy"):
         PolicyBank({})
+
+
+def linear(seed: int, slope: float = 0.01) -> TensorDictModule:
+    torch.manual_seed(seed)
+    layers = torch.nn.Linear(3, 5), torch.nn.LeakyReLU(slope), torch.nn.Linear(5, 2)
+    return TensorDictModule(torch.nn.Sequential(*layers), ["observation"], ["action"])
+
+
+def test_policies_of_equal_structure_are_evaluated_at_once() -> None:
+    members = {7: linear(1), 3: linear(2), 4: linear(3)}
+    bank = PolicyBank(members)
+    numbers = torch.tensor([4, 7, 7, 3, 7])
+    td = TensorDict({"observation": torch.randn(5, 3), "agent_info": {"policy_id": numbers}}, [5])
+    alone = torch.stack([members[int(number)](row.clone())["action"] for number, row in zip(numbers, td, strict=True)])
+    assert bank.is_stacked
+    torch.testing.assert_close(bank(td.clone())["action"], alone)
+    with torch.no_grad():
+        torch.testing.assert_close(bank(td.clone())["action"], alone)
+        members[7].module[2].bias += 2  # the stacked parameters follow a change
+        changed = bank(td.clone())["action"]
+    torch.testing.assert_close(changed - alone, 2.0 * (numbers == 7).unsqueeze(-1).expand(5, 2))
+    bank(td.clone())["action"].sum().backward()
+    assert members[3].module[0].weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("other", [linear(2, slope=0.5), net(2), lambda td: td])
+def test_policies_that_differ_in_more_are_called_alone(other: Any) -> None:
+    assert not PolicyBank({0: linear(1), 1: other}).is_stacked
+
+
+def test_a_bank_takes_names() -> None:
+    bank = PolicyBank({"old": linear(1), "new": linear(2)})
+    assert bank.select(["new", "old", "new"])["policy_id"].tolist() == [1, 0, 1]
+    with pytest.raises(InfoError, match=r"no policy 'next', but \['old', 'new'\]"):
+        bank.select(["next"])
+    with pytest.raises(PolicyError, match="numbers or names"):
+        PolicyBank({"a": echo, 2: echo})  # type: ignore[dict-item]

@@ -21,6 +21,7 @@ from steppe_testing import assert_equal_data
 from tests.core.collectors.counters_and_walks import (
     UniformAgent,
     counters,
+    echo,
     ids,
     make,
     told,
@@ -95,6 +96,21 @@ def test_rows_that_went_over_several_episodes_are_split(store: str) -> None:
     else:
         assert pieces.agent_state["timestep"].tolist() == [2, 0, 0, 2, 0]
         assert (found.split().agent_state is None) == (store == "first")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_steps_of_a_row_with_several_episodes_name_each(workers: int) -> None:
+    with make(workers, lambda: counters(2), echo, auto_reset=True) as collector:
+        n = 2 * max(workers, 1)
+        collector.reset(env_info=told([2, 5, 3, 4][:n]))
+        frames = []
+        for n_steps in (3, 7, 4):
+            collector.execute(n_steps=n_steps)
+            frames.append(collector.get().as_steps())
+    joined = torch.cat(frames, 1)
+    numbers, time = joined["collector", "traj_ids"], joined["t"].squeeze(-1)
+    assert (numbers[:, 1:] != numbers[:, :-1]).equal(time[:, 1:] == 0)
+    assert len(numbers.unique()) == int((time == 0).sum())
 
 
 def test_rows_of_one_episode_stay_whole(record: Trajectories) -> None:

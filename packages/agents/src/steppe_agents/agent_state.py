@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from tensordict import TensorDictBase
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import PolicyError, SpecError
-from steppe.specs import Composite
+from steppe.specs import CPU
+from steppe.storage import build_td, find_entry, level_at
+from steppe_agents.agent_view import AgentView
 
 __all__ = ["AgentState"]
 
@@ -24,9 +29,11 @@ class AgentState:
     """
 
     def __init__(self, policy: object) -> None:
-        self.policy = policy
-        self.spec: Composite = getattr(policy, "agent_state_spec", None) or Composite({})
+        self._agent = agent = AgentView(policy)
+        self.spec = agent.state_spec
         self.keys = list(self.spec.keys(include_nested=True, leaves_only=True))
+        self._names = set(self.keys)
+        self._is_flat = all(isinstance(key, str) for key in self.keys)
 
     def begin(self, root: TensorDictBase) -> None:
         """Write the initial state into the root of rows that begin an episode.
@@ -36,19 +43,44 @@ class AgentState:
         """
         if not self.keys:
             return
-        make = getattr(self.policy, "initial_state", None)
         size = root.batch_size
-        state = make(root) if callable(make) else self.spec.expand(*size).zero()
+        state = self._agent.initial_state(root)
         for key in self.keys:
             leaf, value = self.spec[key], state.get(key, None)
             expected = (*size, *leaf.shape)
             if value is None or tuple(value.shape) != expected or value.dtype != leaf.dtype:
                 returned = "nothing" if value is None else f"{tuple(value.shape)}, {value.dtype}"
                 raise SpecError(
-                    f"initial_state of {type(self.policy).__name__} must return {key!r} of shape {expected} and dtype "
+                    f"initial_state of {self._agent.name} must return {key!r} of shape {expected} and dtype "
                     f"{leaf.dtype}, as its agent_state_spec says, found {returned}."
                 )
         root.set("agent_state", state.select(*self.keys))
+
+    def begun(self, root: TensorDictBase, state: TensorDictBase, at: list[int]) -> TensorDictBase:
+        """Return a copy of the states of all rows, in which some rows begin an episode.
+
+        Args:
+            root: the roots ``[n]`` of all rows.
+            state: their states.
+            at: the rows that begin.
+        """
+        index = torch.tensor(at, dtype=torch.int64, device=CPU)
+        if self._agent.begins_with_zeros:
+            level = {key: find_entry(state, key).index_fill(0, index, 0) for key in self.keys}
+        else:
+            rows = root[index]
+            self.begin(rows)
+            fresh = rows.get("agent_state")
+            level = {key: find_entry(state, key).index_copy(0, index, fresh.get(key)) for key in self.keys}
+        return self._built(level, state.batch_size)
+
+    def _built(self, level: dict[Any, Any], size: torch.Size) -> TensorDictBase:
+        if self._is_flat:
+            return build_td(level, size)
+        made = TensorDict(batch_size=size)
+        for key, value in level.items():
+            made.set(key, value)
+        return made
 
     def next_state(self, acted: TensorDictBase) -> TensorDictBase | None:
         """Return the next state from the data that the policy wrote.
@@ -60,12 +92,15 @@ class AgentState:
         """
         if not self.keys:
             return None
+        level = level_at(acted, ("next", "agent_state"))
+        if self._is_flat and level is not None and level.keys() == self._names:  # each step, so without TensorDicts
+            return build_td(level.copy(), acted.batch_size)
         following = acted.get("next", None)
         state = None if following is None else following.get("agent_state", None)
         missing = [key for key in self.keys if state is None or state.get(key, None) is None]
         if missing or state is None:
             raise PolicyError(
-                f"{type(self.policy).__name__} declares the state {self.keys}, but has not written "
+                f"{self._agent.name} declares the state {self.keys}, but has not written "
                 f"{[('next', 'agent_state', key) for key in missing]}."
             )
         next_state: TensorDictBase = state.select(*self.keys)

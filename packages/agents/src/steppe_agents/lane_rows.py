@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
-from steppe.envs import Ended, RandomActions, RowFrames, no_row_frames_reason, with_written
+from steppe.envs import Ended, RandomActions, RowFrames, no_row_frames_reason
 from steppe.errors import NotSupported
 from steppe.specs import CPU, below_next
-from steppe.storage import build_td, entries
+from steppe.storage import build_td
+from steppe_agents.lane_policy import LanePolicy
 from steppe_agents.running_row import RunningRow
 from steppe_agents.slots import SlotWriter
 
@@ -27,9 +28,8 @@ _NO_LIMIT = 2**62
 class LaneRows:
     """Step the lanes of a segment for many steps, without TensorDicts in between.
 
-    ``RowFrames`` steps the environment and writes its entries to the current block of slots. This object calls the
-    policy, writes its entries to the same block, and begins and ends rows. Data has a row for each lane here, idle ones
-    included. A policy is called with the rows of active lanes.
+    ``RowFrames`` steps the environment and writes its entries to the current block of slots. ``LanePolicy``
+    calls the policy and writes its entries to the same block. This object begins and ends rows.
 
     Args:
         lanes: the lanes, which have the state of the segment between two runs.
@@ -42,8 +42,8 @@ class LaneRows:
         #: The block, and the position there, at which the first frame of ``_frames`` is.
         self._frames_at: tuple[int, int] = (-1, 0)
         self._version = -1
+        self._policy = LanePolicy(lanes)
         self._writer: SlotWriter
-        self._began: list[int] = []
         self._ended: list[tuple[RunningRow, bool]] = []
         self._truncated: list[int] = []
 
@@ -107,11 +107,7 @@ class LaneRows:
             own += [below_next(key) for key in (*(key for key, _, _ in layout.written), *layout.done_keys)]
             memory = {key: writer.tensors[key][:, writer.position :] for key in own if key in writer.tensors}
             frames.keep_in(memory if self._has_batch else {key: tensor[0] for key, tensor in memory.items()})
-            self._columns = [
-                (key, tensor, _array(tensor), tuple(tensor.shape[2:]), tensor.dtype)
-                for key, tensor in writer.tensors.items()
-                if key not in memory
-            ]
+            self._policy.write_to(writer, set(memory))
             self._flags = [
                 writer.tensors[key] for name in ("truncated", "done") if (key := below_next(name)) in writer.tensors
             ]
@@ -128,13 +124,14 @@ class LaneRows:
             self._rows[lane] = row
         self._set_active(list(lanes.active))
         if len(lanes.active) < n:  # idle lanes repeat the data of another one, which nothing reads
-            places = torch.zeros(n, dtype=torch.int64, device=CPU)
-            places[torch.tensor(lanes.active, device=CPU)] = torch.arange(len(lanes.active), device=CPU)
-            root = root[places]
-        self._agent_info, self._env_info = root.get("agent_info", None), root.get("env_info", None)
-        self._state = root.get("agent_state", None)
-        self._init = None if "is_init" in self._env.observation_keys else root.get("is_init")
-        self._began, self._ended, self._truncated = [], [], []
+            spread = torch.zeros(n, dtype=torch.int64, device=CPU)
+            spread[torch.tensor(lanes.active, device=CPU)] = torch.arange(len(lanes.active), device=CPU)
+            root = root[spread]
+        places = list(range(n))
+        if lanes.n_steps is None:
+            places = [0 if row is None else row.place for row in self._rows]
+        self._policy.begin(root, places)
+        self._ended, self._truncated = [], []
         self._steps = lanes.steps
         self._slice_end = _NO_LIMIT if lanes.n_steps is None else lanes.rows[0].start + lanes.n_steps
         limit = lanes.max_steps
@@ -142,14 +139,14 @@ class LaneRows:
         self._next_limit = 0 if limit is not None else _NO_LIMIT
         self._note_limit()
         # A batch over workers may reset in the step only with the infos that its rows were last given.
-        self._resets_in_step = self._env_info is None and limit is None
+        self._resets_in_step = lanes.env_infos is None and limit is None
         env_root = root.select(*self._env.observation_keys, *self._env.done_keys)
         return env_root if self._has_batch else env_root[0]
 
     def _set_active(self, active: list[int]) -> None:
         self._active = active
         self._at = None if len(active) == self._lanes.n else active
-        self._index = None if self._at is None else torch.tensor(active, dtype=torch.int64, device=CPU)
+        self._policy.set_active(active)
 
     def _note_limit(self) -> None:
         """Note the number of steps at which the next row reaches ``max_steps``."""
@@ -172,147 +169,20 @@ class LaneRows:
         if active:
             env_root = after if self._has_batch else after.unsqueeze(0)
             root = env_root.select(*self._env.observation_keys, *self._env.done_keys)
-            root = self._with_agent_entries(root)
-            if self._index is not None:
-                root = root[self._index]
+            root = self._policy.add_entries(root)
+            if len(active) < lanes.n:
+                root = root[torch.tensor(active, dtype=torch.int64, device=CPU)]
         lanes.steps, lanes.active, lanes.next_root = self._steps, active, root
         lanes.rows = rows
         lanes.after_rows(slice_over=slice_over)
 
-    # -- the policy -----------------------------------------------------------------------------------------------
-
-    def _with_agent_entries(self, td: TensorDictBase) -> TensorDictBase:
-        """Write infos, ``is_init`` and the state into data of all lanes; rows that begin get an initial state."""
-        if self._init is not None:
-            td.set("is_init", self._init)
-        if self._agent_info is not None:
-            td.set("agent_info", self._agent_info)
-        if self._env_info is not None:
-            td.set("env_info", self._env_info)
-        if self._state is not None:
-            if self._began:
-                self._state = self._begun_states(td)
-            td.set("agent_state", self._state)
-        if self._began:
-            states = None if self._state is None else self._state[self._began]
-            self._writer.write_state(states, self._began)
-            self._began = []
-        return td
-
-    def _begun_states(self, td: TensorDictBase) -> TensorDictBase:
-        lanes = self._lanes
-        assert self._state is not None
-        if len(self._began) == lanes.n:
-            lanes.agent_state.begin(td)
-            whole: TensorDictBase = td.get("agent_state")
-            return whole
-        rows = td[torch.tensor(self._began, device=CPU)]
-        lanes.agent_state.begin(rows)
-        state: TensorDictBase = self._state.clone()
-        fresh = rows.get("agent_state")
-        for key in lanes.agent_state.keys:
-            state.get(key)[self._began] = fresh.get(key)
-        return state
+    # -- steps ----------------------------------------------------------------------------------------------------
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
-        """Let the policy act in the active lanes, and return the root of all lanes with actions."""
-        self._publish()
-        lanes, env, act = self._lanes, self._env, self._lanes.act
-        if isinstance(act, RandomActions):
-            for key, values in act.take(1).items():
-                root.set(key, values[0])
-            td = self._with_agent_entries(root if self._has_batch else root.unsqueeze(0))
-            before = self._state
-            out = td
-        else:
-            td = self._with_agent_entries(root if self._has_batch else root.unsqueeze(0))
-            before = self._state
-            if not lanes.compact:
-                out = self._padded(td)
-            elif self._index is None:
-                out = with_written(td, act(td))
-            else:
-                out = td[self._index]
-                out = with_written(out, act(out))
-        state = lanes.agent_state.next_state(out)
-        is_part = self._index is not None and len(out) < lanes.n
-        self._write_columns(out, before, state, is_part)
-        if state is not None:
-            self._state = self._scattered_state(state) if is_part else state
-        self._init = None if self._init is None else torch.zeros(lanes.n, 1, dtype=torch.bool, device=CPU)
-        if not self._has_batch:
-            for key in env.action_keys:
-                root.set(key, out.get(key)[0])
-        elif is_part:
-            for key in env.action_keys:
-                action = out.get(key)
-                whole = action.new_zeros((lanes.n, *action.shape[1:]))
-                whole[self._index] = action
-                whole[self._idle()] = action[0]
-                root.set(key, whole)
-        else:
-            acted: TensorDictBase = out
-            return acted
-        return root
-
-    def _idle(self) -> list[int]:
-        active = set(self._active)
-        return [lane for lane in range(self._lanes.n) if lane not in active]
-
-    def _padded(self, td: TensorDictBase) -> TensorDictBase:
-        """Call the policy with all lanes; ``("collector", "mask")`` tells those that are active."""
-        mask = torch.zeros(self._lanes.n, dtype=torch.bool, device=CPU)
-        mask[self._active] = True
-        td = td.copy()
-        td.set(("collector", "mask"), mask)
-        acted: TensorDictBase = with_written(td, self._lanes.act(td)).exclude("collector")
-        return acted
-
-    def _scattered_state(self, state: TensorDictBase) -> TensorDictBase:
-        """Return the states of all lanes, of which the active ones are new."""
-        assert self._state is not None
-        whole: TensorDictBase = self._state.clone()
-        for key in self._lanes.agent_state.keys:
-            whole.get(key)[self._index] = state.get(key)
-        return whole
-
-    def _write_columns(
-        self, out: TensorDictBase, before: TensorDictBase | None, state: TensorDictBase | None, is_part: bool
-    ) -> None:
-        """Write the entries of the policy, and those of this object, to the current position of the block."""
-        t = self._writer.position
-        level = entries(out) if type(out) is TensorDict else {}
-        rows: Any = self._active if is_part else slice(None)
-        for key, tensor, array, shape, dtype in self._columns:
-            value: Any = level.get(key)
-            at = rows
-            if value is None:
-                value, at = self._other_value(key, out, before, state, rows)
-            if (
-                type(value) is not torch.Tensor
-                or value.dtype is not dtype
-                or value.shape[1:] != shape
-                or value.requires_grad
-            ):
-                value = self._lanes.fitting(key, value, shape, dtype)
-            if array is None:
-                tensor[at, t] = value
-            else:
-                array[at, t] = value.numpy()
-
-    def _other_value(
-        self, key: Any, out: TensorDictBase, before: TensorDictBase | None, state: TensorDictBase | None, rows: Any
-    ) -> tuple[Any, Any]:
-        """Return an entry that the first level of the policy's output has not, and the rows that it is for."""
-        if key == "is_init":
-            return self._init, slice(None)
-        if type(key) is tuple and key[0] == "agent_state":
-            return None if before is None else before.get(key[1:]), slice(None)
-        if type(key) is tuple and key[:2] == ("next", "agent_state"):
-            return None if state is None else state.get(key[2:]), rows
-        return out.get(key, None), rows
-
-    # -- steps ----------------------------------------------------------------------------------------------------
+        """Call the policy, and return the root of all lanes with actions."""
+        if self._ended or self._truncated:
+            self._publish()
+        return self._policy.act(root)
 
     def _advance(self, root: TensorDictBase) -> Ended:
         """Step the active lanes, and begin rows in the lanes whose row has ended; return the lanes that ended."""
@@ -362,7 +232,7 @@ class LaneRows:
         if lanes.restarts:
             for lane in free:
                 lanes.number(lane, self._steps)
-            self._reset(free, free, lanes.infos_of_lanes, are_reset=are_reset)
+            self._reset(free, free, are_reset=are_reset)
             self._note_limit()
             return
         for lane in free:
@@ -373,7 +243,7 @@ class LaneRows:
         entered, places = lanes.next_places(free)
         try:
             if places:
-                self._reset(entered, places, lanes.infos_of_rows, are_reset=are_reset)
+                self._reset(entered, places, are_reset=are_reset)
         except NotSupported:  # these rows wait until all lanes are idle, and begin together
             lanes.resets_whole = True
             lanes.put_back(places)
@@ -390,26 +260,19 @@ class LaneRows:
         self,
         at: list[int],
         places: list[int],
-        infos: tuple[TensorDict | None, TensorDict | None],
         *,
         are_reset: bool,
     ) -> None:
         """Begin episodes in some lanes, whose infos are at some places."""
-        agent_info, env_info = infos
+        env_infos = self._lanes.env_infos
         assert self._frames is not None
-        if env_info is not None:
-            chosen = env_info[places]
-            self._frames.loop.reset(at, _dicts(chosen, len(at)))
-            self._env_info = _with_rows(self._env_info, at, chosen)
+        if env_infos is not None:
+            self._frames.loop.reset(at, _dicts(env_infos, places))
         elif not are_reset:
             self._frames.loop.reset(at, [None] * len(at))
-        self._began = at if not self._began else sorted({*self._began, *at})
-        if self._init is not None:
-            self._init.numpy()[at] = True
+        self._policy.begin_rows(at, places)
         if self._next_limit != _NO_LIMIT:
             self._limits[at] = self._steps + (self._lanes.max_steps or 0)
-        if agent_info is not None:
-            self._agent_info = _with_rows(self._agent_info, at, agent_info[places])
 
     def _publish(self) -> None:
         """Enter the rows that ended in the last step in the log, now that all of its data is in the block."""
@@ -424,22 +287,8 @@ class LaneRows:
             self._lanes.finished += len(ended)
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]] | None:
-    """Return a numpy view, which copies a few numbers faster than torch; None for dtypes that numpy has not."""
-    return None if tensor.dtype in (torch.bfloat16, torch.complex32) else tensor.numpy()
-
-
-def _dicts(infos: TensorDictBase, n: int) -> list[dict[str, Any] | None]:
-    """Return infos ``[n]`` as one dict of numbers and lists for each row."""
-    columns = {str(key): value.tolist() for key, value in infos.items()}
-    return [{key: values[row] for key, values in columns.items()} for row in range(n)]
-
-
-def _with_rows(data: TensorDictBase | None, at: list[int], rows: TensorDictBase | None) -> TensorDictBase | None:
-    """Return a copy of ``data`` with some rows replaced; a policy may have kept the data of earlier steps."""
-    if data is None or rows is None:
-        return data
-    data = data.clone()
-    for key, value in rows.items(True, True):
-        data.get(key)[at] = value
-    return data
+def _dicts(infos: TensorDictBase, places: list[int]) -> list[dict[str, Any] | None]:
+    """Return some rows of infos as a dict of numbers and lists for each."""
+    columns: list[tuple[str, Any]] = [(str(key), value.numpy()) for key, value in infos.items()]
+    dicts: list[dict[str, Any] | None] = [{name: each[place].tolist() for name, each in columns} for place in places]
+    return dicts

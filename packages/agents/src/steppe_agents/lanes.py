@@ -29,7 +29,10 @@ from steppe_agents.segment import Segment
 from steppe_agents.slots import Columns, SlotWriter
 from steppe_agents.trajectories import Trajectories
 
-__all__ = ["Lanes"]
+__all__ = ["TRAJ_IDS", "Lanes"]
+
+#: The number of the episode of each step, which is stored if a row may have several episodes.
+TRAJ_IDS = ("collector", "traj_ids")
 
 
 class Lanes:
@@ -60,6 +63,8 @@ class Lanes:
         n_steps: the length of the slice; None if the segment is no slice.
         finished: number of rows of the segment that have ended.
         store: stores the steps.
+        episode_of: for each lane, the number of its episode.
+        episode_begun: for each lane, the number of steps of the lanes at which its episode began.
         first_lane: the number of the first lane of this process, counted over all workers.
         worker, n_workers: the index of this worker, and the number of workers. Worker w of n numbers its episodes
             w, w + n, w + 2 n, so that no two workers use the same number.
@@ -104,7 +109,7 @@ class Lanes:
         self._lane_rows = LaneRows(self)
         self.live: list[int] = []
         self._root: TensorDictBase | None = None
-        self._episode_of: dict[int, int] = {}
+        self.episode_of = np.zeros(self.n, np.int64)
         self.episode_begun = np.zeros(self.n, np.int64)
         self._info_of: TensorDict | None = None
         self._env_info_of: TensorDict | None = None
@@ -278,6 +283,11 @@ class Lanes:
         """The infos of the rows of the segment."""
         return self._segment.agent_info, self._segment.env_info
 
+    @property
+    def env_infos(self) -> TensorDict | None:
+        """The ``env_info`` that the next resets take: of the rows of the segment, or of all lanes in slices."""
+        return (self.infos_of_rows if self.n_steps is None else self.infos_of_lanes)[1]
+
     def _prepare_next(self, td: TensorDictBase, state: TensorDictBase | None, ended: list[bool]) -> None:
         """End and restart rows after a step, and prepare the root of the next step.
 
@@ -394,11 +404,11 @@ class Lanes:
         if position is None:
             position = self.store.position if isinstance(self.store, SlotWriter) else 0
         number = lane + self.first_lane if self._segment.rows is None else self._segment.rows[place]
-        return RunningRow(place, number, lane + self.first_lane, lane, self._episode_of[lane], steps, position)
+        return RunningRow(place, number, lane + self.first_lane, lane, int(self.episode_of[lane]), steps, position)
 
     def number(self, lane: int, steps: int) -> None:
         """Number the episode that begins in a lane, after some steps of the lanes."""
-        self._episode_of[lane] = self.episodes * self.n_workers + self.worker
+        self.episode_of[lane] = self.episodes * self.n_workers + self.worker
         self.episode_begun[lane] = steps
         self.episodes += 1
 
@@ -640,6 +650,8 @@ class Lanes:
             following = frame.get("next").copy()
             following.set("agent_state", state)
             frame.set("next", following)
+        if self.auto_reset:
+            frame.set(TRAJ_IDS, torch.from_numpy(self.episode_of[self.active]))
         return frame
 
 

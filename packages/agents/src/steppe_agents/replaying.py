@@ -12,6 +12,7 @@ from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDict
 from steppe.envs import with_written
 from steppe.errors import SpecError
 from steppe_agents.agent_state import AgentState
+from steppe_agents.agent_view import AgentView
 from steppe_agents.trajectories import Trajectories
 
 __all__ = ["replay"]
@@ -83,7 +84,7 @@ class _Replay:
 
     def __init__(self, policy: Any, rows: Any, keys: Sequence[NestedKey] | None, *, recompute: bool) -> None:
         self._policy, self._keys, self._recompute = policy, keys, recompute
-        self._state = AgentState(policy)
+        self._agent, self._state = AgentView(policy), AgentState(policy)
         # Longest first, so that the rows which run are always the first ones.
         self._order = torch.argsort(rows.length, descending=True, stable=True)
         self._rows = rows[self._order]
@@ -167,8 +168,8 @@ class _Replay:
         policy = self._policy
         if isinstance(policy, (ProbabilisticTensorDictSequential, ProbabilisticTensorDictModule)):
             out = _scored(policy, td, recorded)
-        elif callable(getattr(policy, "replay", None)):
-            out = with_written(td, policy.replay(td))
+        elif self._agent.replay is not None:
+            out = with_written(td, self._agent.replay(td))
         else:
             out = with_written(td, policy(td))
         following = self._state.next_state(out)

@@ -28,9 +28,6 @@ __all__ = ["Requests"]
 #: The length of a slice that runs until all episodes have ended.
 _NO_END = 2**62
 
-#: The default number of steps of a slot.
-_SLOT_LEN = 100
-
 #: Seconds that a request waits for the last step of a job that was cancelled.
 _END_WAIT = 5.0
 
@@ -374,17 +371,15 @@ def _runner_of(collector: Collector) -> Runner:
     return WorkerRunner(backend, lanes_each, num_slots, slot_len)
 
 
-def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> tuple[int, int]:
-    """Return the number of steps of a slot, and the number of slots.
-
-    None stands for the default.
+def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> tuple[int | None, int]:
+    """Return the number of steps of a slot, None if the size of a step decides, and the number of slots.
 
     Raises:
         SpecError: an argument is not a whole number, or there are fewer slots than environments, all of which need a
             slot at once.
     """
     sizes = {
-        "slot_len": _SLOT_LEN if length is None else length,
+        "slot_len": 1 if length is None else length,
         "num_slots": 2 * n_lanes if number is None else number,
     }
     for argument, value in sizes.items():
@@ -392,7 +387,7 @@ def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> t
             raise SpecError(f"{name}: {argument} must be a whole number >= 1, found {value!r}.")
     if sizes["num_slots"] < n_lanes:
         raise SpecError(f"{name}: num_slots={number} is less than the {n_lanes} environments that run at once.")
-    return int(sizes["slot_len"]), int(sizes["num_slots"])
+    return None if length is None else int(length), int(sizes["num_slots"])
 
 
 def spec_of_row(spec: Composite) -> Composite:

@@ -10,21 +10,16 @@ from tensordict import TensorDict
 
 from steppe.collectors import OWN_ENV, Collector, LocalBackend
 from steppe.errors import StateError
-from steppe.storage import Layout
 from steppe_agents.lanes import Lanes
 from steppe_agents.policy_snapshot import PolicySnapshot
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Assembly, Columns, Slots, SlotWriter
+from steppe_agents.slots import Assembly, Columns, Slots, SlotWriter, slot_length
 from steppe_agents.trajectories import Trajectories
 
 __all__ = ["LocalRunner", "Runner"]
 
 #: Seconds for which each check of a job runs it, in this process.
 _TURN = 0.005
-
-#: Size of the memory in which the lanes of this process write their steps, in bytes, and its smallest and largest
-#: number of steps. Rows are copied out of it when it is full.
-_BLOCK_BYTES, _FEWEST, _MOST = 4 * 1024 * 1024, 16, 512
 
 
 class Runner:
@@ -155,17 +150,15 @@ class LocalRunner(Runner):
 
     def _new_writer(self, columns: Columns) -> SlotWriter:
         """Return slots for the data of a job, in memory of this process."""
-        nbytes = Layout.of(columns.step, (self.n_lanes,)).nbytes
-        length = min(max(_BLOCK_BYTES // max(nbytes, 1), _FEWEST), _MOST)
+        length = slot_length(columns, self.n_lanes)
         slots = self._slots = Slots(columns, 1, self.n_lanes, 1, length, kind="plain")
         self._assembly = Assembly(slots, *self._infos)
 
-        def wait(is_first: bool) -> bool:
+        def read() -> None:
             assert self._assembly is not None
             self._assembly.read()
-            return False
 
-        writer = SlotWriter(slots, 0, wait)
+        writer = SlotWriter(slots, 0, filled=read)
         writer.version = self._version
         return writer
 

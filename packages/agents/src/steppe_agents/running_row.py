@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 __all__ = ["RunningRow"]
 
 
-@dataclass
+@dataclass(slots=True)
 class RunningRow:
     """A row of a request that a lane runs.
 

@@ -16,14 +16,18 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
-from steppe.storage import Storage, TensorDictBuilder
+from steppe.storage import Layout, Storage, TensorDictBuilder, find_entry
 from steppe_agents.running_row import RunningRow
 from steppe_agents.trajectories import Trajectories
 
-__all__ = ["Assembly", "Columns", "SlotWriter", "Slots", "Stopped", "step_counts"]
+__all__ = ["Assembly", "Columns", "SlotWriter", "Slots", "Stopped", "slot_length", "step_counts"]
 
 _Tensors = dict[Any, torch.Tensor]
+_NOT_IN_NUMPY = (torch.bfloat16, torch.complex32)
 _Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Size of a block in bytes, and its smallest and largest number of steps.
+_BLOCK_BYTES, _FEWEST, _MOST = 4 * 1024 * 1024, 16, 512
 
 #: The fields of an entry of the log: which steps of a slot belong to which row.
 _SLOT, _START, _LENGTH, _ROW, _LANE, _EPISODE, _FLAGS, _VERSION = range(8)
@@ -51,6 +55,15 @@ class Columns:
 
     step: Composite
     state: Composite
+
+
+def slot_length(columns: Columns, lanes: int) -> int:
+    """Return the number of steps of a slot, so that a block of ``lanes`` slots has some megabytes.
+
+    A large block is read seldom, and most episodes end in the block in which they begin.
+    """
+    nbytes = Layout.of(columns.step, (lanes,)).nbytes
+    return min(max(_BLOCK_BYTES // max(nbytes, 1), _FEWEST), _MOST)
 
 
 def step_counts(n_workers: int, fd: int | None = None) -> Storage:
@@ -132,8 +145,9 @@ class SlotWriter:
     Args:
         slots: the slots of all workers.
         worker: which worker writes.
-        wait: waits for the caller to read blocks, and gets whether it is the first call for a block; returns True if
-            the caller cancels the request.
+        filled: called when a block is full, so that the caller reads it while this process fills the next one.
+        wait: called while the caller has read no block of a full memory; returns True if the caller cancels the
+            request.
 
     Attributes:
         position: the step of the current block that is written next.
@@ -142,8 +156,10 @@ class SlotWriter:
         tensors, states: the memory of the current block, ``[lanes, length, *shape]`` by key.
     """
 
-    def __init__(self, slots: Slots, worker: int, wait: Callable[[bool], bool]) -> None:
-        self.slots, self._wait, self.version = slots, wait, 0
+    def __init__(
+        self, slots: Slots, worker: int, *, filled: Callable[[], None], wait: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.slots, self._filled, self._wait, self.version = slots, filled, wait, 0
         self._first = worker * slots.blocks * slots.lanes
         self._entries, self._counts = slots.entries[worker], slots.counts[worker]
         self._blocks = [self._views(block) for block in range(slots.blocks)]
@@ -177,11 +193,10 @@ class SlotWriter:
             self.enter([(row, 0) for row in rows])
             self._counts[_FILLED] += 1
             self._is_closed = True
-        is_first = True
+            self._filled()
         while self._counts[_FILLED] - self._counts[_FREED] >= self.slots.blocks:
-            if self._wait(is_first):
+            if self._wait():
                 raise Stopped
-            is_first = False
         self._begin_block()
         for row in rows:
             row.begun_at = 0
@@ -202,11 +217,25 @@ class SlotWriter:
             raise
         self.position += 1
 
-    def write_state(self, state: TensorDictBase | None, lanes: Sequence[int]) -> None:
-        """Write the agent's states ``[k]`` of rows that begin in some lanes with the next step."""
-        if self.states and state is not None:
-            for key, tensor in self.states.items():
-                tensor[list(lanes), self.position] = state.get(key)
+    def write_state(
+        self, state: TensorDictBase | None, lanes: Sequence[int], rows: Sequence[int] | None = None
+    ) -> None:
+        """Write the agent's states of rows that begin in some lanes with the next step.
+
+        Args:
+            state: the states ``[k]``.
+            lanes: the lanes.
+            rows: the states of these lanes in ``state``; None if there are no others.
+        """
+        if not self.states or state is None:
+            return
+        for key, tensor in self.states.items():
+            value = find_entry(state, key).detach()
+            if tensor.dtype in _NOT_IN_NUMPY:
+                tensor[list(lanes), self.position] = value if rows is None else value[list(rows)]
+            else:  # numpy takes a fourth of the time
+                array = value.numpy()
+                tensor.numpy()[lanes, self.position] = array if rows is None else array[rows]
 
     def enter(self, rows: Sequence[tuple[RunningRow, int]]) -> None:
         """Enter the steps of rows since their last entry in the log.

@@ -10,6 +10,7 @@ from tensordict import TensorDict, TensorDictBase, tensorclass
 from tensordict import cat as cat_tds
 
 from steppe.collectors import scatter
+from steppe_agents.agent_view import AgentView
 
 __all__ = ["Trajectories"]
 
@@ -117,9 +118,13 @@ class Trajectories:
             value = getattr(self, name)
             if value is not None and name not in steps.keys():
                 steps.set(name, over_time(value))
+        # Rows of slices that go on after the end of an episode have the numbers of their episodes in the steps.
+        mask, ids = self.mask(), self.episode.unsqueeze(-1).expand(shape)
+        if "collector" in steps.keys():
+            ids = torch.where(mask, steps.get(("collector", "traj_ids")), ids)
         metadata = {
-            "mask": self.mask(),
-            "traj_ids": self.episode.unsqueeze(-1).expand(shape),
+            "mask": mask,
+            "traj_ids": ids,
             "policy_version": self.policy_version.unsqueeze(-1).expand(shape),
         }
         steps.set("collector", TensorDict(metadata, batch_size=shape))
@@ -142,8 +147,7 @@ class Trajectories:
         Slices with ``auto_reset`` have such rows.
 
         A row is split before each step whose ``is_init`` is True. The first part of a row may be the end of an episode,
-        and only the last part can be alive. All parts except the first get new ``episode`` numbers, starting after the
-        largest one.
+        and only the last part can be alive. ``episode`` is the number of each part's episode.
 
         Args:
             policy: an agent whose ``initial_state`` computes the state at the first step of a new episode. It is needed
@@ -173,7 +177,8 @@ class Trajectories:
         last = torch.ones_like(later)
         last[:-1] = row[1:] != row[:-1]
         episode = whole.episode[row].clone()
-        episode[later] = int(whole.episode.max()) + 1 + torch.arange(int(later.sum()), device=episode.device)
+        if "collector" in flat.keys():
+            episode[later] = flat.get(("collector", "traj_ids"))[first][later]
         of_rows = {
             name: None if (value := getattr(whole, name)) is None else value[row] for name in ("agent_info", "env_info")
         }
@@ -199,14 +204,13 @@ def _states(
     """Return the agent's state at the first step of each part, or None."""
     if "agent_state" in beginnings.keys():
         return beginnings.get("agent_state")
-    begin = getattr(policy, "initial_state", None)
-    if whole.agent_state is None or (bool(later.any()) and begin is None):
+    if whole.agent_state is None or (bool(later.any()) and policy is None):
         return None
     state = whole.agent_state[row].clone()
     if bool(later.any()):
         roots = beginnings.exclude("next")
         roots.update({name: value for name, value in infos.items() if value is not None})
-        fresh = begin(roots[later])  # type: ignore[misc]
+        fresh = AgentView(policy).initial_state(roots[later])
         for key in state.keys(True, True):
             state.get(key)[later] = fresh.get(key)
     return state

@@ -49,7 +49,10 @@ class WorkerLanes:
             self._steps = step_counts(self._link.n_workers, fds[0])
             return
         slots = Slots(*message[1:], fds=fds)
-        self._slot_writer = SlotWriter(slots, self._link.worker.index, self._wait)
+        # The message wakes a caller that waits for the end of the segment.
+        self._slot_writer = SlotWriter(
+            slots, self._link.worker.index, filled=lambda: self._link.worker.say(None), wait=self._wait
+        )
 
     def reset_lanes(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         """Let the next slice begin an episode in each lane."""
@@ -130,15 +133,7 @@ class WorkerLanes:
         """Return the rows that have ended since the last report; None if their data is in slots, or there are none."""
         return lanes.take(self._link.backend.policy_version) if lanes.has_finished else None
 
-    def _wait(self, is_first: bool) -> bool:
-        """Wait for the caller to read a block.
-
-        Args:
-            is_first: the wait for this block begins.
-
-        Returns True if the caller cancels the request, or has ended.
-        """
-        if is_first:
-            self._link.worker.say(None)  # wakes a caller that waits for the end
+    def _wait(self) -> bool:
+        """Wait a moment for the caller to read a block; return whether it cancels the request, or has ended."""
         self._count_step()
         return self._link.collection_stopped() or self._link.worker.pause(_SLOT_LOOK)

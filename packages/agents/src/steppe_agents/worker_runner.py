@@ -13,7 +13,7 @@ from steppe.storage import Storage
 from steppe.workers import uninterrupted
 from steppe_agents.runners import Runner
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Assembly, Columns, Slots, step_counts
+from steppe_agents.slots import Assembly, Columns, Slots, slot_length, step_counts
 
 __all__ = ["WorkerRunner"]
 
@@ -25,7 +25,7 @@ class WorkerRunner(Runner):
         backend: the workers.
         lanes_each: the number of lanes of a worker.
         n_slots: the number of slots through which workers return data.
-        slot_len: the number of steps in a slot.
+        slot_len: the number of steps in a slot; None chooses it by the size of a step.
 
     Attributes:
         slots: the shared memory for the data; None before its layout is known, or if the data has no fixed layout.
@@ -33,7 +33,7 @@ class WorkerRunner(Runner):
 
     waits = True
 
-    def __init__(self, backend: WorkersBackend, lanes_each: int, n_slots: int, slot_len: int) -> None:
+    def __init__(self, backend: WorkersBackend, lanes_each: int, n_slots: int, slot_len: int | None) -> None:
         self.backend, self.each, self._n_slots, self._slot_len = backend, lanes_each, n_slots, slot_len
         self._infos: tuple[TensorDict | None, TensorDict | None] = (None, None)
         self._assembly: Assembly | None = None
@@ -131,7 +131,8 @@ class WorkerRunner(Runner):
             self._layout_known = True
             if columns[0] is not None and all(each == columns[0] for each in columns):
                 blocks = self._n_slots // self.n_lanes
-                self.slots = Slots(columns[0], len(columns), self.each, blocks, self._slot_len)
+                length = slot_length(columns[0], self.each) if self._slot_len is None else self._slot_len
+                self.slots = Slots(columns[0], len(columns), self.each, blocks, length)
                 self.backend.hand(("requests", ("slots", *self.slots.settings)), self.slots.fds)
         self._start(dict.fromkeys(workers, ("requests", "go_on")))
         if self._cancelled:

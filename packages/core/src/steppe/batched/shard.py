@@ -197,7 +197,8 @@ class ShardService(Service):
         try:
             for part, at, first in self._whole if rows is None else self._split(rows):
                 doing = "step"
-                infos = self._infos_at(None if rows is None else at, first) if self._has_infos else None
+                # An environment on TensorDicts may reset in its step.
+                infos = None if type(part) is _Looped else self._infos_at(None if rows is None else at, first)
                 ended = part.step(at, infos, reset=reset, decoded=decoded)
                 n += len(ended)
                 if reset and ended:
@@ -260,11 +261,8 @@ class _Looped:
 
     def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: list[Any] | None = None) -> list[int]:
         if decoded is None:
-            actions = self.actions
-            if at is not None:
-                index = np.asarray(at, np.int64)
-                actions = {key: rows[index] for key, rows in actions.items()}
-            decoded = self.decode(actions)
+            index: Any = slice(None) if at is None else np.asarray(at, np.int64)
+            decoded = self.decode({key: rows[index] for key, rows in self.actions.items()})
         ended = self.loop.step(decoded, at)
         return [row for row, _, _ in ended] if ended else []
 

@@ -103,7 +103,7 @@ class Collector(DataCollectorBase):
         compact: requests: call the policy only with the rows that run. False: call it with all lanes, for policies in
             which rows depend on each other; ``("collector", "mask")`` tells the rows that run.
         slot_len: requests with workers: steps in a slot of the shared memory that transports the data; longer episodes
-            take several slots. None: 100.
+            take several slots. None: up to 512, a block of a few megabytes.
         num_slots: requests with workers: number of slots, at least one for each environment; None: two for each.
             Workers wait while all slots are full, until the caller reads the job.
         start_timeout: workers: seconds that they may take to make environments and policies; None: no limit. The first

@@ -25,7 +25,7 @@ from tensordict.nn import (
 from torch import distributions
 
 from steppe.envs import ExplorationType, exploration_type
-from steppe.storage import entries, has_plain_call
+from steppe.storage import entries, has_plain_call, parts_of
 
 __all__ = ["Draw", "planned"]
 
@@ -33,7 +33,7 @@ _Tensor = torch.Tensor
 #: The first level of a TensorDict, as the dict behind it.
 _Level = dict[str, Any]
 #: Runs one module on a TensorDict, whose first level is the second argument.
-_Call = Callable[[TensorDictBase, _Level], None]
+_Call = Callable[[TensorDict, _Level], None]
 
 #: Draws a sample of a distribution and its log-probability at once, in few operations. Its arguments are a flag that
 #: requests the log-probability, and the parameters of the distribution by name. The result is the sample and the
@@ -143,13 +143,13 @@ def _flat(keys: Iterable[object]) -> bool:
     return all(isinstance(key, str) for key in keys)
 
 
-def _write(tensordict: TensorDictBase, level: _Level, key: str, value: Any) -> None:
+def _write(tensordict: TensorDict, level: _Level, key: str, value: Any) -> None:
     """Do the same as ``tensordict.set(key, value)``, without its checks if the value fits."""
-    dims, device = tensordict.batch_dims, tensordict.device
+    _, size, device, _ = parts_of(tensordict)
     if (
         type(value) is _Tensor
         and value.ndim > 0
-        and value.shape[:dims] == tensordict.batch_size
+        and value.shape[: len(size)] == size
         and (device is None or value.device == device)
     ):
         level[key] = value
@@ -163,7 +163,7 @@ class _Unplanned:
     def __init__(self, module: Callable[[TensorDictBase], TensorDictBase]) -> None:
         self.module = module
 
-    def __call__(self, tensordict: TensorDictBase, level: _Level) -> None:
+    def __call__(self, tensordict: TensorDict, level: _Level) -> None:
         written = self.module(tensordict)
         if written is not tensordict:
             tensordict.update(written)
@@ -176,7 +176,7 @@ class _Function:
         self.module, self.function = module, module.module
         self.in_keys, self.out_keys = list(module.in_keys), list(module.out_keys)
 
-    def __call__(self, tensordict: TensorDictBase, level: _Level) -> None:
+    def __call__(self, tensordict: TensorDict, level: _Level) -> None:
         try:
             values = [level[key] for key in self.in_keys]
         except KeyError:  # the module raises the error that names the missing entry
@@ -208,7 +208,7 @@ class _Sample:
         self.log_prob_key = module.log_prob_key if module.return_log_prob else None
         self.draw = draw if draw is not None else self._from_distribution
 
-    def __call__(self, tensordict: TensorDictBase, level: _Level) -> None:
+    def __call__(self, tensordict: TensorDict, level: _Level) -> None:
         if exploration_type() is not ExplorationType.RANDOM or any(key not in level for _, key in self.names):
             self.module(tensordict)
             return
