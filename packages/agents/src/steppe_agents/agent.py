@@ -29,11 +29,16 @@ class Agent(TensorDictModuleBase):
         agent_info_spec: the info of one row, which a request passes.
         agent_info_default: the info in batches, and in requests without ``agent_info``; None if requests must pass it.
         agent_state_spec: the recurrent state of one row.
+        history: the number of previous steps of its episode that the agent reads, H; None for none. The data then has
+            ``("history", ...)`` ``[k, H]``: observations, actions and the entries under ``"next"`` of the last H steps,
+            the last one at the end. ``("history", "mask")`` is False where the episode has fewer steps. Lanes of such
+            agents are stepped on TensorDicts, which takes longer.
     """
 
     agent_info_spec: Composite = Composite({})
     agent_info_default: TensorDictBase | dict[str, object] | None = None
     agent_state_spec: Composite = Composite({})
+    history: int | None = None
     in_keys: ClassVar[list[Any]] = []
     out_keys: ClassVar[list[Any]] = ["action"]
 
@@ -85,9 +90,10 @@ class FunctionalAgent(Agent):
     Args:
         step_fn: ``step_fn(state, observation, agent_info)`` returns ``(outputs, new_state)`` for rows ``[k]``. All of
             them are TensorDicts, or dicts of tensors. ``outputs`` has the action and any other entries to store. The
-            triplet ``(old_state, outputs, new_state)`` of rlstructures 0.1 is accepted too.
+            triplet ``(old_state, outputs, new_state)`` of rlstructures 0.1 is accepted too. With ``history=`` the
+            function gets the history as a fourth argument.
         init_fn: ``init_fn(agent_info, n)`` returns the state of n rows that begin an episode; None for zeros.
-        agent_info_spec, agent_info_default, agent_state_spec: see :class:`Agent`.
+        agent_info_spec, agent_info_default, agent_state_spec, history: see :class:`Agent`.
 
     Examples:
         >>> import torch
@@ -105,14 +111,16 @@ class FunctionalAgent(Agent):
 
     def __init__(
         self,
-        step_fn: Callable[[TensorDictBase, TensorDictBase, TensorDictBase], Any],
+        step_fn: Callable[..., Any],
         init_fn: Callable[[TensorDictBase, int], Any] | None = None,
         *,
         agent_info_spec: Composite | None = None,
         agent_info_default: TensorDictBase | dict[str, object] | None = None,
         agent_state_spec: Composite | None = None,
+        history: int | None = None,
     ) -> None:
         super().__init__()
+        self.history = history
         self._step_fn, self._init_fn = step_fn, init_fn
         for name, function in (("step", step_fn), ("init", init_fn)):
             if isinstance(function, torch.nn.Module):
@@ -129,8 +137,11 @@ class FunctionalAgent(Agent):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Call the function with rows ``[k]``."""
-        observation = tensordict.exclude("agent_state", "agent_info", "next")
-        returned = self._step_fn(_part(tensordict, "agent_state"), observation, _part(tensordict, "agent_info"))
+        observation = tensordict.exclude("agent_state", "agent_info", "next", "history")
+        arguments = [_part(tensordict, "agent_state"), observation, _part(tensordict, "agent_info")]
+        if self.history:
+            arguments.append(_part(tensordict, "history"))
+        returned = self._step_fn(*arguments)
         if not isinstance(returned, tuple) or len(returned) not in (2, 3):
             raise PolicyError(f"step_fn must return (outputs, new_state), found {type(returned).__name__}.")
         outputs, state = returned[-2:]

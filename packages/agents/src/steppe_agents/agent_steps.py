@@ -16,6 +16,8 @@ from steppe.errors import InfoError
 from steppe.specs import CPU
 from steppe_agents.agent_infos import default_infos
 from steppe_agents.agent_state import AgentState
+from steppe_agents.agent_view import AgentView
+from steppe_agents.history import History
 from steppe_agents.protected_entries import ProtectedEntries
 
 __all__ = ["AgentSteps"]
@@ -42,7 +44,9 @@ class AgentSteps:
         self._has_state = bool(self._state.keys)
         self._stores_state = keeps_states and self._has_state
         self._adds_init = "is_init" not in env.observation_keys
-        self._agent_keys = ["agent_info", "agent_state", *(["is_init"] if self._adds_init else [])]
+        steps = AgentView(policy).history
+        self._history = History(env, steps) if steps else None
+        self._agent_keys = ["agent_info", "agent_state", "history", *(["is_init"] if self._adds_init else [])]
         self._is_flat = env.batch_dims == 1
         self._infos: TensorDict | None = None
         self._infos_known = False
@@ -99,6 +103,10 @@ class AgentSteps:
                 state = state.reshape(root.batch_size)
         if state is not None:
             root.set("agent_state", state)
+        if self._history is not None:
+            self._history.begin(begins.reshape(-1).nonzero().squeeze(-1))
+            steps = self._history.of(range(begins.numel()))
+            root.set("history", steps.reshape(*root.batch_size, steps.batch_size[-1]))
         return root
 
     def step(
@@ -126,6 +134,8 @@ class AgentSteps:
             state = self._state.next_state(root)
         frame, following = self._env.step_and_maybe_reset(self._without_agent_entries(root))
         ended = rows_ended(frame.get("next"), self._groups)
+        if self._history is not None:
+            self._history.add(frame.reshape(-1), range(frame.numel()))
         if self._has_state and self._adds_init:
             frame.set("is_init", init)
         if self._stores_state:

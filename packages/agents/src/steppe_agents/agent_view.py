@@ -44,7 +44,7 @@ class AgentView:
             self.initial_state = self._zeros
         replay: Any = getattr(policy, "replay", None)
         self.replay: Callable[[TensorDictBase], TensorDictBase] | None = replay if callable(replay) else None
-        self.history: int = getattr(policy, "history", None) or 0
+        self.history: int = declared.history if "history" in declared.names and declared.history else 0
 
     def _zeros(self, tensordict: TensorDictBase) -> TensorDictBase:
         zeros: TensorDictBase = self.state_spec.expand(*tensordict.batch_size, *self.state_spec.shape).zero()

@@ -58,6 +58,8 @@ class LaneRows:
             return "random actions are drawn from the data of each step."
         if not isinstance(self._lanes.store, SlotWriter):
             return "the data has no fixed layout."
+        if self._lanes.history is not None:
+            return "the agent reads the last steps as TensorDicts."
         if self._lanes.resets_whole:
             return "the environments of the batch are reset together."
         start = build_td({}, env.batch_size)

@@ -20,7 +20,9 @@ from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.storage import no_storage_reason
 from steppe_agents.agent_state import AgentState
+from steppe_agents.agent_view import AgentView
 from steppe_agents.frame_store import FrameStore
+from steppe_agents.history import History
 from steppe_agents.lane_rows import LaneRows
 from steppe_agents.padded_call import PaddedCall
 from steppe_agents.protected_entries import ProtectedEntries
@@ -93,6 +95,8 @@ class Lanes:
             raise SpecError(f"store_agent_state must be 'first', 'all' or 'none', found {store_agent_state!r}.")
         self.env, self.act, self.policy = env, act, policy
         self.agent_state = AgentState(policy)
+        steps = AgentView(policy).history
+        self.history = History(env, steps) if steps else None
         self.max_steps, self.auto_reset, self.store_agent_state = max_steps, auto_reset, store_agent_state
         self.n = env.batch_size[0] if env.batch_dims else 1
         self.episodes = self.steps = 0
@@ -457,12 +461,16 @@ class Lanes:
         if infos is not None:
             root.set("env_info", infos)
         self.agent_state.begin(root)
+        if self.history is not None:
+            self.history.begin(lanes)
         return root
 
     def _acted(self, root: TensorDictBase, lanes: list[int]) -> tuple[TensorDictBase, TensorDictBase | None]:
         """Return the step of some lanes ``[k]``, and the agent's next state."""
         env = self.env
         td = root.copy()
+        if self.history is not None:
+            td.set("history", self.history.of(lanes))
         if isinstance(self.act, RandomActions):
             td = self._acted_at_random(self.act, td, lanes)
         elif self._checked:
@@ -474,6 +482,7 @@ class Lanes:
             self._check_next(td)
             self._checked = True
         state = self.agent_state.next_state(td)
+        td = td.exclude("history")
         if "next" in td.keys():
             td = td.exclude(("next", "agent_state"))
             if td.get("next").is_empty():
@@ -484,6 +493,8 @@ class Lanes:
             td = env.step(td)
         else:
             td = self._stepped_at(td, lanes)
+        if self.history is not None:
+            self.history.add(td, lanes)
         return td, state
 
     def _stepped_at(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:

@@ -13,12 +13,13 @@ from steppe.envs import with_written
 from steppe.errors import SpecError
 from steppe_agents.agent_state import AgentState
 from steppe_agents.agent_view import AgentView
+from steppe_agents.history import history_of_record
 from steppe_agents.trajectories import Trajectories
 
 __all__ = ["replay"]
 
 #: Entries of recorded steps that a policy reads from the request or the engine, or that the environment wrote later.
-_HIDDEN = ("next", "agent_state", "agent_info", "env_info", "collector", "is_init")
+_HIDDEN = ("next", "agent_state", "agent_info", "env_info", "collector", "is_init", "history")
 
 
 def replay(
@@ -32,7 +33,8 @@ def replay(
     """Run a policy again on the steps of trajectories, in the caller's grad mode.
 
     The policy is called once for each time step, with the rows that have not ended. Its recurrent state is carried from
-    step to step, and begins anew where an episode begins inside a row. ``trajectories`` is not changed.
+    step to step, and begins anew where an episode begins inside a row. The history of an agent begins with the row: a
+    slice does not hold the steps before it. ``trajectories`` is not changed.
 
     * An :class:`~steppe.Agent` is called through its method ``replay``, which may compute other entries than in
       collection.
@@ -90,6 +92,11 @@ class _Replay:
         self._rows = rows[self._order]
         self._lengths: list[int] = self._rows.length.tolist()
         self._n, self._steps = rows.steps.batch_size
+        # For each step, the index of the first step of its episode in the row.
+        time = torch.arange(self._steps, device=rows.length.device).expand(self._n, self._steps)
+        has_init = "is_init" in rows.steps.keys()
+        begins = self._rows.steps.get("is_init").reshape(self._n, self._steps) if has_init else torch.zeros_like(time)
+        self._starts = (time * begins).cummax(-1).values
         if self._state.keys and not recompute and rows.agent_state is None:
             raise KeyError(
                 f"{type(policy).__name__} keeps the state {self._state.keys}, and the trajectories have none: collect "
@@ -118,9 +125,24 @@ class _Replay:
         td: TensorDictBase = steps.exclude(*_HIDDEN)
         if "is_init" in steps.keys():
             td.set("is_init", steps.get("is_init"))
-        return self._with_infos(td, slice(0, active))
+        rows = torch.arange(active, device=self._starts.device)
+        return self._with_infos(td, rows, torch.full_like(rows, t))
 
-    def _with_infos(self, td: TensorDictBase, at: Any) -> TensorDictBase:
+    def _with_infos(
+        self, td: TensorDictBase, at: torch.Tensor, steps: torch.Tensor, *, is_last: bool = False
+    ) -> TensorDictBase:
+        """Add the infos, and the history of an agent that reads it.
+
+        Args:
+            td: roots ``[k]``.
+            at: their rows.
+            steps: their steps; the last steps, which the history then includes, if ``is_last``.
+            is_last: the roots are the last observations of episodes or rows.
+        """
+        n = self._agent.history
+        if n:
+            starts = self._starts[at, steps]
+            td.set("history", history_of_record(self._rows.steps, at, steps + int(is_last), starts, n))
         for name in ("agent_info", "env_info"):
             info = getattr(self._rows, name)
             if info is not None:
@@ -215,7 +237,7 @@ class _Replay:
         )
         if begins is not None:
             td.set("is_init", torch.zeros(len(at), 1, dtype=torch.bool, device=at.device))
-        td = self._with_infos(td, at[:, 0])
+        td = self._with_infos(td, at[:, 0], at[:, 1], is_last=True)
         state = None
         if self._state.keys:
             parts = [(row, states[t]) for row, t in at.tolist()]

@@ -25,6 +25,7 @@ class AgentDeclarations:
         info_spec: the policy's ``agent_info_spec``, or None.
         info_default: the policy's ``agent_info_default``, or None.
         state_spec: the policy's ``agent_state_spec``, or None.
+        history: how many previous steps the policy reads, or None.
         methods: the names of the policy's public methods.
     """
 
@@ -32,6 +33,7 @@ class AgentDeclarations:
     info_spec: Composite | None
     info_default: TensorDictBase | Mapping[str, object] | None
     state_spec: Composite | None
+    history: int | None
     methods: frozenset[str]
 
     @classmethod
@@ -42,6 +44,7 @@ class AgentDeclarations:
             getattr(policy, "agent_info_spec", None),
             getattr(policy, "agent_info_default", None),
             getattr(policy, "agent_state_spec", None),
+            getattr(policy, "history", None),
             frozenset(name for name in dir(type(policy)) if not name.startswith("_")),
         )
 
@@ -52,6 +55,7 @@ class AgentDeclarations:
             "agent_info_spec": self.info_spec is not None and not self.info_spec.is_empty(),
             "agent_info_default": self.info_default is not None,
             "agent_state_spec": self.state_spec is not None and not self.state_spec.is_empty(),
+            "history": isinstance(self.history, int) and self.history > 0,
         }
         return [name for name, is_declared in declared.items() if is_declared]
 
