@@ -343,6 +343,19 @@ def test_an_environment_without_info_spec_gets_no_info() -> None:
         collector.execute(env_info=ids("env_id", 3))
 
 
+def test_undeclared_agent_infos_take_the_spec_of_the_first() -> None:
+    def act(tensordict: TensorDict) -> TensorDict:
+        return echo(tensordict).set("scaled", 2 * tensordict["agent_info", "scale"])
+
+    with Collector(lambda: counters(2), act) as collector:
+        found = collector.execute(agent_info={"scale": [0.5, 1.5, 2.5]}, env_info=told([1, 2, 1])).result()
+        assert found.steps["scaled"][:, 0].tolist() == [1, 3, 5]
+        with pytest.raises(InfoError, match=r"must have \['scale'\], as the first request says"):
+            collector.execute(agent_info={"size": [0.5]}, env_info=told([1]))
+        with pytest.raises(SpecError, match=r"dtype torch\.float32, found torch\.int64"):
+            collector.execute(agent_info={"scale": [1]}, env_info=told([1]))
+
+
 def test_an_agent_without_a_default_has_to_be_told() -> None:
     with Collector(lambda: counters(2), Greedy()) as collector, pytest.raises(InfoError, match="agent_info_default"):
         collector.execute(n_episodes=2)

@@ -18,7 +18,9 @@ __all__ = ["Infos", "agent_infos", "as_infos", "check_infos", "default_infos"]
 Infos: TypeAlias = TensorDictBase | Mapping[str, object]
 
 
-def agent_infos(declarations: AgentDeclarations, infos: Infos | None, label: str) -> TensorDict | None:
+def agent_infos(
+    declarations: AgentDeclarations, infos: Infos | None, label: str, first: Composite | None = None
+) -> TensorDict | None:
     """Return the ``agent_info`` of a request, or the default of the agent.
 
     Returns None if the agent takes none.
@@ -27,6 +29,7 @@ def agent_infos(declarations: AgentDeclarations, infos: Infos | None, label: str
         declarations: the declarations of the agent.
         infos: the argument ``agent_info``.
         label: beginning of the error text, such as ``"The request"``.
+        first: for an agent that declares no infos, the spec of those in the first request; None if there was none.
 
     Raises:
         InfoError: an entry is missing or unknown.
@@ -34,10 +37,12 @@ def agent_infos(declarations: AgentDeclarations, infos: Infos | None, label: str
     """
     if infos is None:
         return default_infos(declarations, label)
-    spec = declarations.info_spec
+    spec, spec_name = declarations.info_spec, f"the agent_info_spec of {declarations.policy_name}"
+    if spec is None or spec.is_empty():
+        spec, spec_name = first, "the first request"
     rows = as_infos(infos, spec)
     if spec is not None:
-        check_infos("agent_info", rows, spec, f"the agent_info_spec of {declarations.policy_name}")
+        check_infos("agent_info", rows, spec, spec_name)
     return rows
 
 

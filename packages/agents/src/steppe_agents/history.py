@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -28,7 +29,7 @@ class History:
         self._steps = steps
         step = env.fake_tensordict().select(*env.observation_keys, *env.action_keys, "next").reshape(-1)
         self._step_keys = list(step.keys(True, True))
-        self._data: TensorDictBase = step.apply(torch.zeros_like).unsqueeze(1).expand(self._n, steps).clone()
+        self._data: TensorDictBase = torch.zeros_like(step).unsqueeze(1).expand(self._n, steps).clone()
         self._count = torch.zeros(self._n, dtype=torch.int64, device=CPU)
 
     def begin(self, rows: Sequence[int] | torch.Tensor) -> None:
@@ -57,9 +58,9 @@ def _with_mask(steps: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
     def masked(value: torch.Tensor) -> torch.Tensor:
         return torch.where(mask.reshape(*mask.shape, *(1 for _ in value.shape[2:])), value, torch.zeros_like(value))
 
-    zeroed: TensorDictBase = steps.apply(masked)
+    zeroed: Any = steps.apply(masked)
     zeroed.set("mask", mask)
-    return zeroed
+    return zeroed  # type: ignore[no-any-return]
 
 
 def history_of_record(

@@ -60,14 +60,15 @@ class PolicyBank(TensorDictModuleBase):
         super().__init__()
         if not policies:
             raise PolicyError("A PolicyBank needs at least one policy, found none.")
-        kinds = {type(name) for name in policies}
+        named: dict[Any, Callable[..., Any]] = dict(policies)
+        kinds = {type(name) for name in named}
         if kinds not in ({int}, {str}):
-            raise PolicyError(f"The policies of a PolicyBank have numbers or names, found {list(policies)}.")
+            raise PolicyError(f"The policies of a PolicyBank have numbers or names, found {list(named)}.")
         self.names: dict[int | str, int] = {
-            name: name if isinstance(name, int) else number for number, name in enumerate(policies)
+            name: name if isinstance(name, int) else number for number, name in enumerate(named)
         }
         self.policies: dict[int, Callable[[TensorDictBase], TensorDictBase]] = {
-            self.names[name]: policy for name, policy in policies.items()
+            self.names[name]: policy for name, policy in named.items()
         }
         self.key = tuple(key)
         for number, policy in self.policies.items():
@@ -173,10 +174,10 @@ class PolicyBank(TensorDictModuleBase):
         Raises:
             InfoError: a row selects an unknown number.
         """
-        numbers = tensordict.get(self.key).reshape(-1).to(CPU)
+        numbers: torch.Tensor = tensordict.get(self.key).reshape(-1).to(CPU)
         matches = numbers.unsqueeze(-1) == torch.tensor(list(self.policies), device=CPU)
         if not bool(matches.any(-1).all()):
-            unknown = numbers[~matches.any(-1)].unique().tolist()
+            unknown = sorted(set(numbers[~matches.any(-1)].tolist()))
             raise InfoError(
                 f"Rows select {'.'.join(self.key)} {unknown}, but the PolicyBank has {sorted(self.policies)}."
             )
@@ -185,4 +186,4 @@ class PolicyBank(TensorDictModuleBase):
     def _rows_of(self, tensordict: TensorDictBase) -> list[tuple[int, torch.Tensor]]:
         """Return each number that rows select, with the indices of these rows."""
         index, numbers = self._indices(tensordict), list(self.policies)
-        return [(numbers[each], (index == each).nonzero().squeeze(-1)) for each in index.unique().tolist()]
+        return [(numbers[each], (index == each).nonzero().squeeze(-1)) for each in sorted(set(index.tolist()))]

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from steppe.collectors import OWN_ENV, Collector, LocalBackend, WorkerLink, WorkersBackend
 from steppe.errors import InfoError, SpecError, StateError
-from steppe.specs import Composite
+from steppe.specs import Composite, make_composite_from_td
 from steppe.workers import exclusive
 from steppe_agents.agent_infos import Infos, agent_infos, as_infos, check_infos
 from steppe_agents.job import Job
@@ -53,6 +53,8 @@ class Requests:
         self.in_use = collector.in_use
         self.runner = _runner_of(collector) if runner is None else runner
         self._declarations = collector.backend.agent_declarations
+        #: The spec of the infos in the first request, which later ones must have if the agent declares none.
+        self._first_infos: Composite | None = None
         self.env_info_spec = spec_of_row(collector.backend.env_info_spec)
         self.job: Job | None = None
         self._running = False
@@ -163,7 +165,7 @@ class Requests:
                 f"{self.runner.n_live} lanes are in the middle of episodes. Before a request for episodes, call "
                 "finish() to run them to their end, or drop() to discard them."
             )
-        agents = agent_infos(self._declarations, agent_info, "The request")
+        agents = self._agent_infos(agent_info, "The request")
         envs = self._env_infos(env_info)
         shape = _shape(n_episodes, agents if agent_info is not None else None, envs)
         rows = shape.numel()
@@ -186,16 +188,12 @@ class Requests:
         if not self._in_slices:
             agents, envs = self._reset_infos()
             if agent_info is not None:
-                agents = self._of_lanes(agent_infos(self._declarations, agent_info, "The slice"), "agent_info")
+                agents = self._of_lanes(self._agent_infos(agent_info, "The slice"), "agent_info")
                 agent_info = None
             self.runner.reset(agents, envs)
             self._in_slices = True
         self._begin_anew_if_used()
-        infos = (
-            None
-            if agent_info is None
-            else self._of_lanes(agent_infos(self._declarations, agent_info, "The slice"), "agent_info")
-        )
+        infos = None if agent_info is None else self._of_lanes(self._agent_infos(agent_info, "The slice"), "agent_info")
         if not self.runner.n_live:
             self.job = None
             return None
@@ -266,7 +264,7 @@ class Requests:
     def _reset_infos(self, kwargs: Mapping[str, Any] | None = None) -> tuple[TensorDict | None, TensorDict | None]:
         """Return the infos of a reset for each lane; by default those of the last one."""
         kwargs = self._collector.reset_kwargs if kwargs is None else kwargs
-        agents = agent_infos(self._declarations, kwargs.get("agent_info"), "The reset")
+        agents = self._agent_infos(kwargs.get("agent_info"), "The reset")
         return self._of_lanes(agents, "agent_info"), self._of_lanes(self._env_infos(kwargs.get("env_info")), "env_info")
 
     @exclusive("finish")
@@ -335,6 +333,13 @@ class Requests:
             if self._running or job.waits_to_be_taken:  # after a TimeoutError or Ctrl-C, get() may be called again
                 self.job = job
             raise
+
+    def _agent_infos(self, infos: Infos | None, label: str) -> TensorDict | None:
+        """Return the ``agent_info`` of a request, validated; see :func:`~steppe_agents.agent_infos.agent_infos`."""
+        rows = agent_infos(self._declarations, infos, label, self._first_infos)
+        if infos is not None and rows is not None and self._first_infos is None:
+            self._first_infos = make_composite_from_td(rows.reshape(-1)[0], unsqueeze_null_shapes=False)
+        return rows
 
     def _env_infos(self, env_info: Infos | None) -> TensorDict | None:
         """Return the ``env_info`` of a request, validated."""

@@ -31,6 +31,8 @@ _BASE_ARGUMENTS = (
     "missing_obs_value",
     "convert_actions_to_numpy",
     "native_autoreset",
+    "env_info",
+    "env_info_to",
 )
 
 
@@ -63,8 +65,8 @@ class GymEnv(MadeByName, GymWrapper):
             ``{"autoreset_mode": ...}``.
         disable_env_checker: False runs the library's own checker. ``None`` runs none: steppe validates returned values
             against the spaces itself.
-        **kwargs: arguments of the library's ``make``, of :class:`GymWrapper` (``missing_obs_value``, ...) and of
-            :class:`steppe.envs.EnvBase` (``auto_reset``, ...).
+        **kwargs: arguments of the library's ``make``, of :class:`GymWrapper` (``env_info``, ``env_info_to``,
+            ``missing_obs_value``, ...) and of :class:`steppe.envs.EnvBase` (``auto_reset``, ...).
 
     Raises:
         EnvNotFound: the library has no such environment.

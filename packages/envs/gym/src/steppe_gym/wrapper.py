@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, TypeGuard
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from .frame_skip import repeated
 from .kernels import Kernel, bind_kernel, compile_kernel
 from .names import available_names
 from .pixels import PIXELS, are_frames, observes_pixels, with_pixels
+from .reset_values import AttributeValues, spec_of_values
 from .spaces import space_to_spec
 from .values import SpaceReader
 from .vector import Batch, RowsReader, is_vector, reset_mask, single_spaces, step_mask
@@ -65,6 +66,10 @@ class GymWrapper(GymLikeEnv):
         convert_actions_to_numpy: False passes actions to the library's ``step`` as tensors, for environments that
             compute with torch. Such an environment has no array path.
         native_autoreset: accepted for compatibility, without effect.
+        env_info: the values that ``reset(env_info=...)`` takes, from which ``env_info_spec`` is inferred: a value for
+            each name, as an example. For attributes, names suffice.
+        env_info_to: what these values are: ``"options"`` of the library's ``reset``, or ``"attributes"`` of the
+            environment, such as CartPole's ``length``, which are set before each reset that has them.
         device: device of the data. The library always computes on the CPU.
         **kwargs: for :class:`steppe.envs.EnvBase`: ``auto_reset``, ``allow_done_after_reset``, ...
 
@@ -89,6 +94,8 @@ class GymWrapper(GymLikeEnv):
         missing_obs_value: Any = None,
         convert_actions_to_numpy: bool = True,
         native_autoreset: bool = False,
+        env_info: Mapping[str, Any] | Sequence[str] | None = None,
+        env_info_to: Literal["options", "attributes"] = "options",
         device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -121,7 +128,36 @@ class GymWrapper(GymLikeEnv):
         state["categorical_action_encoding"] = categorical_action_encoding
         state["_missing_obs_value"] = missing_obs_value
         state["_convert_actions_to_numpy"] = convert_actions_to_numpy
+        state["_attribute_values"] = None
         self._set_env(env, from_pixels=from_pixels, pixels_only=pixels_only)
+        self._take_env_info(env_info, env_info_to)
+
+    def _take_env_info(self, env_info: Mapping[str, Any] | Sequence[str] | None, env_info_to: str) -> None:
+        """Infer ``env_info_spec``, and choose what a reset does with the values."""
+        name = type(self).__name__
+        if env_info_to not in ("options", "attributes"):
+            raise SpecError(f"{name}: env_info_to must be 'options' or 'attributes', found {env_info_to!r}.")
+        if env_info is None:
+            if env_info_to == "attributes":
+                raise SpecError(f"{name}: env_info_to='attributes' needs their names: env_info=['length'].")
+            return
+        if self._vector is not None:
+            raise NotSupported(f"{name}: rows of the library's vector environments take no env_info; use SerialEnv.")
+        examples: Any = env_info
+        if env_info_to == "attributes":
+            self.__dict__["_attribute_values"] = AttributeValues(self._env, list(env_info))
+            if not isinstance(env_info, Mapping):
+                examples = self._attribute_values.examples
+        elif not isinstance(env_info, Mapping):
+            raise SpecError(f"{name}: options have no value yet. Pass an example of each: env_info={{name: value}}.")
+        self.env_info_spec = spec_of_values(examples)
+
+    def _options(self, env_info: dict[str, object] | None) -> dict[str, object] | None:
+        """Return the options of a reset, after attributes were set."""
+        if self._attribute_values is None or env_info is None:
+            return env_info
+        self._attribute_values.set(env_info)
+        return None
 
     def _set_env(self, env: Any, *, from_pixels: bool, pixels_only: bool) -> None:
         """Set the environment of the library, and derive adapter, specs and batch from it."""
@@ -165,6 +201,8 @@ class GymWrapper(GymLikeEnv):
                 f"{batch}: make another environment."
             )
         self._set_env(env, from_pixels=from_pixels, pixels_only=pixels_only)
+        if self._attribute_values is not None:
+            self.__dict__["_attribute_values"] = AttributeValues(self._env, list(self._attribute_values.examples))
         entries = self.full_observation_spec.clone()
         for reader in self.info_dict_reader:
             for key, leaf in getattr(reader, "info_spec", {}).items():
@@ -254,9 +292,9 @@ class GymWrapper(GymLikeEnv):
     def reset_into(self, out: dict[Any, np.ndarray], seed: int | None, env_info: dict[str, object] | None) -> None:
         """Reset the environment.
 
-        ``env_info`` is passed as ``options`` to the library's ``reset``.
+        ``env_info`` is passed as ``options`` to the library's ``reset``, or sets attributes of the environment.
         """
-        observation, info = self._adapter.reset(self._env, seed, env_info)
+        observation, info = self._adapter.reset(self._env, seed, self._options(env_info))
         if "reset" not in self._checked:
             self._check_observation(observation, "reset")
         self._reader.write(observation, out)
@@ -420,7 +458,7 @@ class GymWrapper(GymLikeEnv):
         return observation, info
 
     def _env_reset(self, seed: int | None, env_info: dict[str, object] | None, **kwargs: Any) -> Any:
-        return self._adapter.reset(self._env, seed, kwargs.get("options", env_info))
+        return self._adapter.reset(self._env, seed, kwargs.get("options", self._options(env_info)))
 
     def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymWrapper:
         """Add values of the library's info dict to the observations.
@@ -569,6 +607,8 @@ _ARGUMENTS = (
     "missing_obs_value",
     "convert_actions_to_numpy",
     "native_autoreset",
+    "env_info",
+    "env_info_to",
     "device",
 )
 _BASE_ARGUMENTS = (
