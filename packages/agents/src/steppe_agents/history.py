@@ -29,7 +29,7 @@ class History:
         self._steps = steps
         step = env.fake_tensordict().select(*env.observation_keys, *env.action_keys, "next").reshape(-1)
         self._step_keys = list(step.keys(True, True))
-        self._data: TensorDictBase = torch.zeros_like(step).unsqueeze(1).expand(self._n, steps).clone()
+        self._data: Any = torch.zeros_like(step).unsqueeze(1).expand(self._n, steps).clone()
         self._count = torch.zeros(self._n, dtype=torch.int64, device=CPU)
 
     def begin(self, rows: Sequence[int] | torch.Tensor) -> None:
