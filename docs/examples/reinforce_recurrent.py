@@ -1,6 +1,6 @@
 """REINFORCE with a recurrent agent: episodes by request, gradients by replay.
 
-python docs/examples/reinforce_recurrent.py [--iterations 120] [--episodes 16] [--workers 0] [--seed 0] [--plot FILE]
+python docs/examples/reinforce_recurrent.py [--iterations 40] [--episodes 16] [--workers 0] [--seed 0] [--plot FILE]
 
 The agent sees the position of the cart and the angle of the pole, but no velocities, so it has to remember. ``execute``
 runs whole episodes; ``replay`` runs the agent again on the recorded steps, with gradients through time.
@@ -19,8 +19,9 @@ from steppe import Agent, Collector, Composite, SerialEnv, Unbounded
 from steppe_agents import replay
 from steppe_gym import GymEnv
 
-HIDDEN, LEARNING_RATE, GAMMA, ENTROPY = 32, 5e-3, 0.99, 0.01
+HIDDEN, LEARNING_RATE, GAMMA, ENTROPY = 32, 1e-2, 0.99, 0.01
 SEEN = [0, 2]  # position and angle, of position, velocity, angle and angular velocity
+SCALE = torch.tensor([1.0, 10.0])
 
 
 class Recurrent(Agent):
@@ -42,7 +43,7 @@ class Recurrent(Agent):
 
     def logits(self, td: Any) -> torch.Tensor:
         """Compute the logits ``[k, 2]``, and write the next state."""
-        h = self.cell(td["observation"][:, SEEN], td["agent_state", "h"])
+        h = self.cell(td["observation"][:, SEEN] * SCALE, td["agent_state", "h"])
         td["next", "agent_state", "h"] = h
         logits: torch.Tensor = self.head(h)
         return logits
@@ -114,7 +115,7 @@ def plot(curve: list[float], file: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=120)
+    parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--episodes", type=int, default=16)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)

@@ -338,6 +338,30 @@ def broken(tensordict: TensorDict) -> Any:
     return echo(tensordict)
 
 
+class Numbered:
+    """Writes the number that it was last given."""
+
+    number = 0
+
+    def __call__(self, tensordict: TensorDict) -> TensorDict:
+        return echo(tensordict).set("number", torch.full(tensordict.batch_size, self.number))
+
+    def use(self, number: int, *, plus: int = 0) -> int:
+        self.number = number + plus
+        return self.number
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_call_policy_reaches_each_copy_of_the_policy_once(workers: int) -> None:
+    with make(workers, lambda: counters(2), Numbered()) as collector:
+        assert collector.call_policy("use", 4, plus=1) == [5] * max(workers, 1)
+        found = collector.execute(env_info=told([1, 2, 3, 1])).result()
+        assert found.steps["number"][found.mask()].eq(5).all()
+        with pytest.raises((AttributeError, WorkerError), match="no_such_method"):
+            collector.call_policy("no_such_method")
+        assert collector.execute(env_info=told([2])).result().length.tolist() == [2]
+
+
 def test_an_error_in_this_process_leaves_the_collector_usable() -> None:
     with Collector(lambda: SerialEnv(4, lambda: Breaking("step")), echo) as collector:
         collector.execute(env_info=told([30] * 4))
@@ -398,6 +422,18 @@ def test_ctrl_c_in_a_job_leaves_the_collector_usable(workers: int, tmp_path: Any
             assert collector.get().length.tolist() == [20], "its worker has gone on"
         collector.execute(env_info=told([2, 3]))
         assert collector.get().length.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_job_may_be_cancelled_after_ctrl_c(workers: int, tmp_path: Any) -> None:
+    file, pid = tmp_path / "go", os.getpid()
+    with make(workers, lambda: SerialEnv(1, lambda: Pressing(str(file), pid)), echo) as collector:
+        job = collector.execute(env_info=told([1_000_000_000]))
+        with pytest.raises(KeyboardInterrupt):
+            let_go_and_get(collector, file)
+        job.cancel()
+        assert job.partial() is None
+        assert collector.execute(env_info=told([2, 3])).result().length.tolist() == [2, 3]
 
 
 def test_ctrl_c_right_after_any_message_of_a_job_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

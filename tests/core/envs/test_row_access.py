@@ -6,8 +6,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from steppe import ParallelEnv, SerialEnv
 from steppe.errors import ActionError, SpecError
-from steppe_testing import CountingEnv, StatelessCountingEnv
+from steppe_testing import CountingEnv, StatelessCountingEnv, assert_equal_data
 
 
 def batch(**kwargs):
@@ -37,6 +38,24 @@ def test_only_the_named_rows_are_reset():
     assert env.count.squeeze(-1).tolist() == [0, 1, 0, 1]
     assert td["observation"].squeeze(-1).tolist() == [0, 0]
     assert not td["done"].any()
+
+
+@pytest.mark.parametrize("make", [SerialEnv, ParallelEnv])
+def test_rows_that_are_left_out_equal_those_of_a_twin(make):
+    def reset():
+        env = make(4, lambda: CountingEnv(noise=True))
+        env.set_seed(3)
+        return env, env.reset()
+
+    (env, root), (twin, other) = reset(), reset()
+    for rows in ([0, 2], [2], [0]):
+        env.step_at(env.rand_action_at(root[rows], rows), rows)
+    env.reset_at(None, [0])
+    action = twin.rand_action(other)["action"]
+    stepped, expected = (each.step(td.set("action", action))["next"] for each, td in ((env, root), (twin, other)))
+    assert_equal_data(stepped[[1, 3]], expected[[1, 3]])
+    env.close()
+    twin.close()
 
 
 def test_reset_at_writes_into_the_data_it_is_given():

@@ -310,6 +310,10 @@ class Requests:
     def get(self, blocking: bool = True, timeout: float | None = None, partial: bool = False) -> Trajectories | None:
         """Fetch the result of the last request.
 
+        Without ``timeout`` this waits as long as the environments take. An environment in a worker that hangs ends the
+        wait with a ``WorkerTimeout`` if the collector has ``batch_timeout``; otherwise press Ctrl-C. The job of workers
+        then goes on: call ``get`` again, or ``job.cancel()``.
+
         Args:
             blocking: wait for the result. False returns None if a row has not ended.
             timeout: seconds to wait at most. The job continues after a ``TimeoutError``.
