@@ -5,7 +5,9 @@
 The handwritten loop steps gymnasium environments in a list and samples actions with torch. An environment whose episode
 has ended begins the next one at once; without further episodes it is left out, and the net is called with the remaining
 rows. The loop stores observations, actions, log-probabilities, rewards and both done flags in preallocated arrays, and
-returns episodes padded with zeros, as ``Collector.get`` does. Last observations are copied too.
+returns episodes padded with zeros, as ``Collector.get`` does. Last observations are copied too. The loop over
+``SyncVectorEnv`` stores the same, for all environments at once; those whose episode has ended begin another one, so it
+takes more steps than the request needs.
 
 The cases: ``short`` episodes end after 22 steps on average (CartPole with a random net); ``uneven`` ones are truncated
 after 5 to 200 steps, each according to its ``env_info``; ``state`` calls a recurrent agent (a GRU cell of 32); ``grid``
@@ -198,6 +200,38 @@ def by_hand(case: str, lanes: int, episodes: int) -> Callable[[], float]:
     return run
 
 
+def by_vector_env(lanes: int, episodes: int) -> Callable[[], float]:
+    """The loop by hand over gymnasium's SyncVectorEnv, which ends when the requested number of episodes has ended."""
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * lanes, autoreset_mode=mode)
+    envs.reset(seed=0)
+    sample = Sample()
+    most = 500 * episodes // lanes
+    observations, last = np.zeros((2, most, lanes, 4), np.float32)
+    rewards, log_probs = np.zeros((2, most, lanes), np.float32)
+    actions = np.zeros((most, lanes), np.int64)
+    terminated, truncated = np.zeros((2, most, lanes), bool)
+
+    @torch.no_grad()
+    def run() -> float:
+        begun, t, ended = CLOCK[0](), 0, 0
+        current, _ = envs.reset()
+        while ended < episodes:
+            action, log_prob = sample(torch.from_numpy(current))
+            observations[t], actions[t], log_probs[t] = current, action.numpy(), log_prob.numpy()
+            current, rewards[t], terminated[t], truncated[t], infos = envs.step(actions[t])
+            last[t] = current
+            done = terminated[t] | truncated[t]
+            if done.any():
+                ended += int(done.sum())
+                for lane in done.nonzero()[0]:
+                    last[t, lane] = infos["final_obs"][lane]
+            t += 1
+        return t * lanes / (CLOCK[0]() - begun)
+
+    return run
+
+
 def lengths_of(episodes: int) -> torch.Tensor:
     return torch.randint(5, 200, (episodes,), generator=torch.Generator().manual_seed(1))
 
@@ -267,6 +301,7 @@ def main() -> None:
             contest.add(f"execute, {args.workers} workers", run)
             closers.append(close)
         if case == "short":
+            contest.add("loop over SyncVectorEnv", by_vector_env(args.lanes, args.episodes))
             run, close = iterating(args.lanes)
             contest.add("iterating", run)
             closers.append(close)

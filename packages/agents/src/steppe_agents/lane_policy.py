@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import RandomActions, with_written
+from steppe.errors import SpecError
 from steppe.specs import CPU
 from steppe.storage import build_td, entries, find_entry
 from steppe_agents.slots import SlotWriter
@@ -224,7 +225,7 @@ class LanePolicy:
                 or value.shape[1:] != shape
                 or value.requires_grad
             ):
-                value = self._lanes.fitting(key, value, shape, dtype)
+                value = _fitting(key, value, shape, dtype)
             if array is None:
                 tensor[t][at] = value
             elif at is _ALL:
@@ -256,3 +257,20 @@ def _merged(whole: TensorDictBase | None, rows: TensorDictBase, index: torch.Ten
     for key, value in rows.items(True, True):
         find_entry(merged, key).index_copy_(0, index, value)
     return merged
+
+
+def _fitting(key: Any, value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return an entry ``[k]`` of a step as a plain tensor, if it has the shape and dtype of the first step.
+
+    Raises:
+        SpecError: it has not, or is missing.
+    """
+    if value is None:
+        raise SpecError(f"A step does not have the entries of the first one: {key!r} is missing.")
+    if tuple(value.shape[1:]) != shape or value.dtype is not dtype:
+        raise SpecError(
+            f"A step does not have the entries of the first one: {key!r} has shape {tuple(value.shape[1:])} and "
+            f"{value.dtype}, and had {shape} and {dtype} in the first step."
+        )
+    detached: torch.Tensor = value.detach()
+    return detached

@@ -6,43 +6,37 @@ A lane is one environment (a row of the batch of environments) with the agent's 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 from tensordict import stack as stack_tds
 
-from steppe.collectors import first_call
-from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, rows_ended, with_written, without_private
-from steppe.errors import NotSupported, PolicyError, SpecError
-from steppe.specs import CPU, Composite, below_next, make_composite_from_td
-from steppe.storage import no_storage_reason
+from steppe.envs import EnvBase, declared_keys
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import CPU
 from steppe_agents.agent_state import AgentState
 from steppe_agents.agent_view import AgentView
 from steppe_agents.frame_store import FrameStore
 from steppe_agents.history import History
 from steppe_agents.lane_rows import LaneRows
-from steppe_agents.padded_call import PaddedCall
-from steppe_agents.protected_entries import ProtectedEntries
+from steppe_agents.lane_tds import LaneStep, LaneTds
 from steppe_agents.running_row import RunningRow
 from steppe_agents.segment import Segment
 from steppe_agents.slots import Columns, SlotWriter
 from steppe_agents.trajectories import Trajectories
 
-__all__ = ["TRAJ_IDS", "Lanes"]
-
-#: The number of the episode of each step, which is stored if a row may have several episodes.
-TRAJ_IDS = ("collector", "traj_ids")
+__all__ = ["Lanes"]
 
 
 class Lanes:
     """Run the rows of a segment.
 
     A lane whose row has ended takes the next row; idle lanes are not stepped. The first step of a segment is a step on
-    TensorDicts, which shows what the policy writes. The others go through the row writer of the environment if it has
-    one, see :class:`LaneRows`.
+    TensorDicts, which shows what the policy writes; see :class:`LaneTds`. The others go through the row writer of the
+    environment if it has one; see :class:`LaneRows`.
 
     Args:
         env: one environment, or a batch of one dimension.
@@ -100,25 +94,19 @@ class Lanes:
         self.max_steps, self.auto_reset, self.store_agent_state = max_steps, auto_reset, store_agent_state
         self.n = env.batch_size[0] if env.batch_dims else 1
         self.episodes = self.steps = 0
-        self._groups = done_groups(env.full_done_spec)
         self.declared = declared_keys(env, policy)
-        self._limited = [group for group in self._groups if "truncated" in group.names]
-        if max_steps is not None and not self._limited:
-            raise SpecError("max_steps= needs a 'truncated' entry in the done spec: env.add_truncated_keys() adds one.")
-        self.compact, self._name, self._trusted = compact, name, trusted
+        self.compact = compact
         self.writer_of = writer_of
         self.store: FrameStore | SlotWriter = FrameStore()
         self.first_lane = 0
-        self._padded_call = PaddedCall(lambda td: self.act(td), self.n)
-        self._lane_rows = LaneRows(self)
+        self._tds, self._lane_rows = LaneTds(self, name=name, trusted=trusted), LaneRows(self)
         self.live: list[int] = []
         self._root: TensorDictBase | None = None
         self.episode_of = np.zeros(self.n, np.int64)
         self.episode_begun = np.zeros(self.n, np.int64)
         self._info_of: TensorDict | None = None
         self._env_info_of: TensorDict | None = None
-        self._checked = False
-        self._first_step: _Step | None = None
+        self._first_step: LaneStep | None = None
         self.steps_whole = self.resets_whole = False
         self._segment: Segment
         self.active: list[int]
@@ -165,7 +153,7 @@ class Lanes:
         self.total, self.finished, self._is_first = len(self.live), 0, True
         self.active = list(self.live)
         if self._root is None:
-            self._root = self._fresh(self.live, self.live, self._info_of, self._env_info_of)
+            self._root = self._tds.begin(self.live, self.live, self._info_of, self._env_info_of)
             for lane in self.live:
                 self.number(lane, self.steps)
         root = self._root.copy()
@@ -191,7 +179,7 @@ class Lanes:
         self._segment = Segment([], None, None, None)
         self.active, self.rows, self._waiting = [], [], []
         self.next_root, self.n_steps, self._first_step = None, None, None
-        self._padded_call.clear_cache()
+        self._tds.clear_cache()
         if isinstance(self.store, FrameStore):
             self.store.clear()
         else:
@@ -220,8 +208,8 @@ class Lanes:
             The layout of the data of a step; None if the layout may change from step to step.
         """
         if self._first_step is None:
-            self._first_step = self._step_lanes()
-        return self._columns(self._first_step.frame)
+            self._first_step = self._tds.step()
+        return self._tds.columns(self._first_step.frame)
 
     @torch.no_grad()
     def run(self, stopped: Callable[[], bool]) -> None:
@@ -236,7 +224,7 @@ class Lanes:
 
     def _step(self) -> None:
         """Step the policy and the environment once in all active lanes, on TensorDicts."""
-        step, self._first_step = self._first_step or self._step_lanes(), None
+        step, self._first_step = self._first_step or self._tds.step(), None
         if self._is_first:
             self._begin_data(step)
             self._is_first = False
@@ -248,24 +236,14 @@ class Lanes:
         ended = step.ended.tolist()
         self._prepare_next(step.td, step.state, ended)
 
-    def _begin_data(self, step: _Step) -> None:
+    def _begin_data(self, step: LaneStep) -> None:
         """Choose the store for the data of a job, and write the agent's states at the first step of its rows."""
         if self.writer_of is not None and not (isinstance(self.store, SlotWriter) and self.store.fits(step.frame)):
-            columns = self._columns(step.frame)
+            columns = self._tds.columns(step.frame)
             self.store = FrameStore() if columns is None else self.writer_of(columns)
             for row in self.rows:
                 row.begun_at = 0 if isinstance(self.store, FrameStore) else self.store.position
         self._store_states(self.rows, step.before)
-
-    def _step_lanes(self) -> _Step:
-        """Step the active lanes, without storing the data."""
-        root = self.next_root
-        assert root is not None
-        td, state = self._acted(root, self.active)
-        ended = rows_ended(td.get("next"), self._groups)
-        if self.max_steps is not None:
-            ended = self._truncate(td, ended)
-        return _Step(td, root.get("agent_state", None), state, ended, self._framed(td, state))
 
     @property
     def n_waiting(self) -> int:
@@ -303,13 +281,13 @@ class Lanes:
         lanes, rows = self.active, self.rows
         slice_over = self.n_steps is not None and self.steps - rows[0].start == self.n_steps
         continuing = [at for at, end in enumerate(ended) if not end]
-        root = self._root_after(td, state)
+        root = self._tds.root_after(td, state)
         if self.restarts:
             restarted = [at for at, end in enumerate(ended) if end]
             continuing = list(range(len(lanes)))
             if restarted:
                 again = [lanes[at] for at in restarted]
-                fresh = self._fresh(again, again, self._info_of, self._env_info_of)
+                fresh = self._tds.begin(again, again, self._info_of, self._env_info_of)
                 root = root.copy()  # copied, because the step shares these nested TensorDicts and must not change
                 for key in root.keys(True, True):
                     value = root.get(key).clone()
@@ -374,7 +352,7 @@ class Lanes:
         if not places:
             return
         try:
-            fresh = self._fresh(lanes, places, *self.infos_of_rows)
+            fresh = self._tds.begin(lanes, places, *self.infos_of_rows)
         except NotSupported:
             if self.resets_whole or not self.active:
                 raise
@@ -428,177 +406,6 @@ class Lanes:
 
     # -- the policy and the environment ---------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def _fresh(
-        self, lanes: list[int], places: list[int], agent_info: TensorDict | None, env_info: TensorDict | None
-    ) -> TensorDictBase:
-        """Begin episodes in some lanes, and return their roots ``[k]``.
-
-        The roots have infos and state.
-
-        Args:
-            lanes: the lanes.
-            places: for each lane, the index of its row in the infos.
-            agent_info, env_info: infos of all rows, or None.
-        """
-        env = self.env
-        infos = None if env_info is None else env_info[_tensor(places)]
-        if not env.batch_dims:
-            root = (env.reset(env_info=infos[0]) if infos is not None else env.reset()).unsqueeze(0)
-        elif len(lanes) == self.n:
-            root = env.reset(env_info=infos) if infos is not None else env.reset()
-        elif self.resets_whole:  # the other lanes are idle, and their data is dropped
-            wide = None if env_info is None else env_info[_tensor(places + places[:1] * (self.n - len(places)))]
-            root = (env.reset(env_info=wide) if wide is not None else env.reset())[_tensor(lanes)]
-        else:
-            root = env.reset_at(None, lanes, env_info=infos)
-        root = root.copy()
-        root.batch_size = torch.Size([len(lanes)])
-        if "is_init" not in root.keys():
-            root.set("is_init", torch.ones(len(lanes), 1, dtype=torch.bool, device=CPU))
-        if agent_info is not None:
-            root.set("agent_info", agent_info[_tensor(places)])
-        if infos is not None:
-            root.set("env_info", infos)
-        self.agent_state.begin(root)
-        if self.history is not None:
-            self.history.begin(lanes)
-        return root
-
-    def _acted(self, root: TensorDictBase, lanes: list[int]) -> tuple[TensorDictBase, TensorDictBase | None]:
-        """Return the step of some lanes ``[k]``, and the agent's next state."""
-        env = self.env
-        td = root.copy()
-        if self.history is not None:
-            td.set("history", self.history.of(lanes))
-        if isinstance(self.act, RandomActions):
-            td = self._acted_at_random(self.act, td, lanes)
-        elif self._checked:
-            td = self._called(td, lanes)
-        else:
-            protected = ProtectedEntries(td, of_env=True)
-            td = first_call(self._name, self.policy, lambda data: self._called(data, lanes), td, trusted=self._trusted)
-            protected.check(self.policy, td)
-            self._check_next(td)
-            self._checked = True
-        state = self.agent_state.next_state(td)
-        td = td.exclude("history")
-        if "next" in td.keys():
-            td = td.exclude(("next", "agent_state"))
-            if td.get("next").is_empty():
-                td = td.exclude("next")
-        if not env.batch_dims:
-            td.set("next", env.step(td[0]).get("next").unsqueeze(0))
-        elif len(lanes) == self.n:
-            td = env.step(td)
-        else:
-            td = self._stepped_at(td, lanes)
-        if self.history is not None:
-            self.history.add(td, lanes)
-        return td, state
-
-    def _stepped_at(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
-        """Step some lanes of the batch.
-
-        Batches that step only as a whole raise NotSupported before they step. All of their lanes are stepped, the idle
-        ones with the action of another lane, and the data of the idle lanes is dropped.
-        """
-        if not self.steps_whole:
-            try:
-                return self.env.step_at(td, lanes)
-            except NotSupported:
-                self.steps_whole = True
-        places = torch.zeros(self.n, dtype=torch.int64, device=CPU)
-        places[_tensor(lanes)] = torch.arange(len(lanes), device=CPU)
-        return self.env.step(td[places])[_tensor(lanes)]
-
-    def _acted_at_random(self, act: RandomActions, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
-        """Return the data of some lanes with random actions.
-
-        All lanes draw, so that one seed gives one data set.
-        """
-        env = self.env
-        if act.in_blocks:
-            for key, values in act.take(1).items():
-                td.set(key, values[0, lanes] if env.batch_dims else values)
-            return td
-        if not env.batch_dims:
-            return td.update(env.rand_action(td[0]).select(*env.action_keys).unsqueeze(0))
-        return env.rand_action(td) if len(lanes) == self.n else env.rand_action_at(td, lanes)
-
-    def fitting(self, key: Any, value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return an entry ``[k]`` of a step as a plain tensor, if it has the shape and dtype of the first step.
-
-        Raises:
-            SpecError: it has not, or is missing.
-        """
-        if value is None:
-            raise SpecError(f"A step does not have the entries of the first one: {key!r} is missing.")
-        if tuple(value.shape[1:]) != shape or value.dtype is not dtype:
-            raise SpecError(
-                f"A step does not have the entries of the first one: {key!r} has shape {tuple(value.shape[1:])} and "
-                f"{value.dtype}, and had {shape} and {dtype} in the first step."
-            )
-        detached: torch.Tensor = value.detach()
-        return detached
-
-    def _called(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
-        """Return the data of some lanes with the output of the policy."""
-        if not self.compact:
-            return self._padded_call(td, lanes)
-        return with_written(td, self.act(td))
-
-    def _check_next(self, td: TensorDictBase) -> None:
-        """Raise an error if the policy wrote an entry of ``next`` that would be lost.
-
-        The next root has only entries that a reset writes too.
-
-        Raises:
-            PolicyError: the policy wrote such an entry.
-        """
-        following = td.get("next", None)
-        if following is None:
-            return
-        known = {*self.env.state_keys, *self.env.observation_keys}
-        lost = [key for key in following.keys(True, True) if key not in known and key[0] != "agent_state"]
-        if lost:
-            raise PolicyError(
-                f"The policy writes {below_next(lost[0])!r}, which the next step reads only if a reset writes it too: "
-                "append a TensorDictPrimer with it to the environment, or declare agent_state_spec."
-            )
-
-    def _truncate(self, td: TensorDictBase, ended: torch.Tensor) -> torch.Tensor:
-        """Mark rows that have reached ``max_steps`` as truncated.
-
-        Returns which rows have ended.
-        """
-        steps = self.steps + 1 - self.episode_begun[self.active]
-        over_limit = torch.from_numpy(steps >= (self.max_steps or 0)) & ~ended
-        if not bool(over_limit.any()):
-            return ended
-        following = td.get("next")
-        for group in self._limited:
-            for name in ("truncated", "done"):
-                value = following.get(group.key(name)).clone()
-                value[over_limit] = True
-                following.set(group.key(name), value)
-        return ended | over_limit
-
-    def _root_after(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
-        """Return the root of the next step, for rows that continue."""
-        env = self.env
-        root = env.step_mdp(td.exclude("agent_info", "env_info", "agent_state", "is_init"))
-        root = root.select(*env.observation_keys, *env.done_keys, *env.state_keys, strict=False)
-        if "is_init" not in root.keys():
-            root.set("is_init", torch.zeros(len(self.active), 1, dtype=torch.bool, device=CPU))
-        for name in ("agent_info", "env_info"):
-            value = td.get(name, None)
-            if value is not None:
-                root.set(name, value)
-        if state is not None:
-            root.set("agent_state", state)
-        return root
-
     # -- results --------------------------------------------------------------------------------------------------
 
     def take(self, version: int = 0) -> Trajectories | None:
@@ -635,53 +442,6 @@ class Lanes:
             agent_state=stack_tds(states) if states else None,
             batch_size=size,
         )
-
-    # -- the data of a step ---------------------------------------------------------------------------------------
-
-    def _columns(self, frame: TensorDictBase) -> Columns | None:
-        """Return the layout of a step.
-
-        Returns None if it may change from step to step, or has entries that are not tensors.
-        """
-        if self.env.has_dynamic_specs or isinstance(frame, LazyStackedTensorDict):
-            return None
-        row = frame[0]
-        if not all(isinstance(value, torch.Tensor) for value in row.values(True, True)):
-            return None
-        spec, states = make_composite_from_td(row, unsqueeze_null_shapes=False), Composite({})
-        if self.agent_state.keys and self.store_agent_state != "none":
-            states = self.agent_state.spec
-        return None if no_storage_reason(spec) is not None else Columns(spec, states)
-
-    def _framed(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
-        """Return the entries of a step that are stored."""
-        hidden = ["agent_info", "env_info", "collector"] + ([] if self.store_agent_state == "all" else ["agent_state"])
-        frame = without_private(td, self.declared).exclude(*hidden)
-        if state is not None and self.store_agent_state == "all":
-            following = frame.get("next").copy()
-            following.set("agent_state", state)
-            frame.set("next", following)
-        if self.auto_reset:
-            frame.set(TRAJ_IDS, torch.from_numpy(self.episode_of[self.active]))
-        return frame
-
-
-class _Step(NamedTuple):
-    """A step of the active lanes.
-
-    Attributes:
-        td: the data of the step.
-        before: the agent's state before the step, or None.
-        state: the agent's next state, or None.
-        ended: which rows have ended.
-        frame: the entries of ``td`` that are stored.
-    """
-
-    td: TensorDictBase
-    before: TensorDictBase | None
-    state: TensorDictBase | None
-    ended: torch.Tensor
-    frame: TensorDictBase
 
 
 def _tensor(values: Any, *, dtype: torch.dtype | None = None) -> torch.Tensor:
