@@ -127,7 +127,8 @@ class ShardService(Service):
         self.parts: list[_Looped | TensorDictRow]
         #: The entries of these rows that have no place in storage.
         self.loose = LooseRows(envs[0], first_row, flags.loose[part])
-        joined = type(envs[0]).join_rows(envs) if _writes_rows(envs) else None
+        write_rows = all(type(env) is type(envs[0]) and writer_of_one(env) is not None for env in envs)
+        joined = type(envs[0]).join_rows(envs) if write_rows else None
         if joined is not None:
             self.parts = [_Looped(joined, storage, first_row, self.progress, self.loose)]
         else:
@@ -233,10 +234,6 @@ class ShardService(Service):
             {key: view.copy() for key, view in self._infos[first + row].items()} if self.has_info[first + row] else None
             for row in at
         ]
-
-
-def _writes_rows(envs: list[Any]) -> bool:
-    return all(type(env) is type(envs[0]) and writer_of_one(env) is not None for env in envs)
 
 
 class _Looped:
