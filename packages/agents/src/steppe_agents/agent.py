@@ -66,7 +66,7 @@ class Agent(TensorDictModuleBase):
         return out
 
     def seed(self, seed: int) -> None:
-        """Seed the random numbers that the agent draws from generators of its own; those of torch are seeded before.
+        """Seed the generators that the agent owns. The collector has seeded torch's global generator before.
 
         Args:
             seed: a number from ``policy_seeds=`` of a collector.

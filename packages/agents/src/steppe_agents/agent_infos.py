@@ -79,8 +79,8 @@ def as_infos(infos: Infos, spec: Composite | None = None) -> TensorDict:
 
     Args:
         infos: a TensorDict, which is copied; or a dict of values, which may contain further dicts.
-        spec: the spec of one row, if it is known. The dimensions of a value in front of those of its spec are rows, so
-            a dict may hold a table ``[A, 1]``. Without a spec, the first dimension counts the rows.
+        spec: the spec of one row, if it is known. Dimensions of a value in front of the shape in the spec count rows,
+            so a dict may hold a table ``[A, 1]``. Without a spec, the first dimension counts the rows.
 
     Raises:
         SpecError: the values of a dict have different numbers of rows.

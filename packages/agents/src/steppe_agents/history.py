@@ -46,7 +46,7 @@ class History:
         self._count[at] += 1
 
     def of(self, rows: Sequence[int] | torch.Tensor) -> TensorDictBase:
-        """Return the last steps of some rows ``[k, H]``, the last one at the end; ``"mask"`` marks those that exist."""
+        """Return the last steps of some rows ``[k, H]``, the last one at the end; ``"mask"`` marks existing steps."""
         at = torch.as_tensor(rows, device=CPU)
         mask = torch.arange(self._steps, device=CPU) >= self._steps - self._count[at].unsqueeze(-1)
         return _with_mask(self._data[at], mask)

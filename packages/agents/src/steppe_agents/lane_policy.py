@@ -93,7 +93,8 @@ class LanePolicy:
         self._rows: Any = _ALL if len(active) == self._n else active
         self._index = None if len(active) == self._n else torch.tensor(active, dtype=torch.int64, device=CPU)
         if self._index is not None:
-            #: For each lane, the active row whose action it takes: idle lanes take one that fits, which has no effect.
+            #: For each lane, the index of its action among the active rows. Idle lanes take the first action, which has
+            #: no effect.
             self._spread = torch.zeros(self._n, dtype=torch.int64, device=CPU)
             self._spread[self._index] = torch.arange(len(active), device=CPU)
 
@@ -184,7 +185,7 @@ class LanePolicy:
         return root
 
     def _padded(self, td: TensorDictBase) -> TensorDictBase:
-        """Call the policy with all lanes; ``("collector", "mask")`` tells those that are active."""
+        """Call the policy with all lanes; ``("collector", "mask")`` marks the active ones."""
         mask = torch.zeros(self._n, dtype=torch.bool, device=CPU)
         mask[self._rows] = True
         td = td.copy()
@@ -195,7 +196,7 @@ class LanePolicy:
     def _write(
         self, out: TensorDictBase, before: TensorDictBase | None, state: TensorDictBase | None, rows: Any
     ) -> None:
-        """Write the entries of the policy, and those of this object, to the current position of the block.
+        """Write the policy's entries, ``is_init``, states and episode numbers to the current position of the block.
 
         Args:
             out: the output of the policy, of some rows.

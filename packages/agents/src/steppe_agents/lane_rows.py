@@ -192,7 +192,7 @@ class LaneRows:
         assert frames is not None
         resets = False
         if self._at is None:
-            # Without infos, rows that end are reset in the same round trip, if a row waits for each of them.
+            # Without infos, lanes are reset in the same round trip if enough rows wait.
             resets = self._resets_in_step and (lanes.restarts or lanes.n_waiting >= lanes.n)
             ended = frames.steps.advance(root, reset=resets)
         elif lanes.steps_whole:
@@ -216,7 +216,7 @@ class LaneRows:
         return [row for row in ended if row[0] in active]
 
     def _truncate(self, ended: Ended) -> Ended:
-        """Add the lanes that have reached ``max_steps`` to those that have ended."""
+        """Truncate lanes that have reached ``max_steps``; return all lanes whose row has ended."""
         known = {lane for lane, _, _ in ended}
         over = [lane for lane in self._active if self._limits[lane] <= self._steps and lane not in known]
         self._truncated = over

@@ -43,7 +43,7 @@ class PolicySnapshot:
         self._note()
 
     def _note(self) -> None:
-        """Note the state of the tensors, to find out later which of them the caller has changed."""
+        """Note the versions of the tensors, to detect changes by the caller."""
         self._seen = {name: (tensor._version, tensor.data_ptr()) for name, tensor in self._counted.items()}
 
     def before_update(self) -> None:

@@ -40,7 +40,7 @@ def replay(
       collection.
     * A probabilistic policy of tensordict is not sampled: the result has the parameters of the distribution, and
       ``"log_prob"`` and ``"entropy"`` of the recorded action.
-    * Any other policy is called as in collection. It does not see what it wrote then.
+    * Any other policy is called as in collection, without the entries that it wrote there.
 
     Args:
         policy: the policy.
@@ -177,7 +177,7 @@ class _Replay:
     def _called(
         self, td: TensorDictBase, recorded: TensorDictBase | None, state: TensorDictBase | None
     ) -> tuple[TensorDictBase, TensorDictBase | None]:
-        """Return what the policy writes, and its next state.
+        """Call the policy; return the entries that it writes, and its next state.
 
         Args:
             td: roots.
@@ -248,7 +248,7 @@ class _Replay:
         where = self._order[at[:, 0]], at[:, 1]
         for key in list(result.keys(True, True)):
             if values.get(key, None) is None:
-                continue  # what is only defined for recorded actions
+                continue  # entries such as "log_prob" need a recorded action
             own = result.get(key)
             shifted = torch.cat([own[:, 1:], torch.zeros_like(own[:, :1])], 1)
             following = shifted.index_put(where, values.get(key))

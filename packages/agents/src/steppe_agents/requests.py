@@ -262,7 +262,7 @@ class Requests:
         self._in_slices = True
 
     def _reset_infos(self, kwargs: Mapping[str, Any] | None = None) -> tuple[TensorDict | None, TensorDict | None]:
-        """Return the infos of a reset for each lane; by default those of the last one."""
+        """Return the infos of a reset for each lane. The default repeats the last reset."""
         kwargs = self._collector.reset_kwargs if kwargs is None else kwargs
         agents = self._agent_infos(kwargs.get("agent_info"), "The reset")
         return self._of_lanes(agents, "agent_info"), self._of_lanes(self._env_infos(kwargs.get("env_info")), "env_info")
@@ -410,7 +410,7 @@ def spec_of_row(spec: Composite) -> Composite:
 def _shape(n_episodes: int | None, agents: TensorDict | None, envs: TensorDict | None) -> torch.Size:
     """Return the batch size of a request.
 
-    It is that of the infos, broadcast, or ``[n_episodes]``.
+    The shapes of both infos are broadcast. Without infos it is ``[n_episodes]``.
     """
     infos = {"agent_info": agents, "env_info": envs}
     shapes = {name: rows.batch_size for name, rows in infos.items() if rows is not None}

@@ -77,7 +77,9 @@ def step_counts(n_workers: int, fd: int | None = None) -> Storage:
 
 
 class Slots:
-    """Memory ``[n_workers * blocks * lanes, length]`` for steps, and a log of each worker of what they belong to.
+    """Memory ``[n_workers * blocks * lanes, length]`` for steps, and one log for each worker.
+
+    An entry of a log says which steps of a slot belong to which row.
 
     A worker writes the data of a row before the entry in its log, and the caller reads the log first. So the caller
     finds the rows that have ended without a message, while the worker may be in a step that takes long.
@@ -129,7 +131,7 @@ class Slots:
         return [self.steps.fd, self.states.fd, self.logs.fd]
 
     def discard(self) -> None:
-        """Drop what the logs hold of an earlier job. No worker may be writing."""
+        """Drop unread entries of an earlier job from the logs. No worker may be writing."""
         self.counts[:, _READ] = self.counts[:, _WRITTEN]
         self.counts[:, _FREED] = self.counts[:, _FILLED]
 

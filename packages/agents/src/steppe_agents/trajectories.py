@@ -67,7 +67,7 @@ class Trajectories:
         return self.at(-1)
 
     def shorten(self) -> Trajectories:
-        """Return the rows without the steps that are padding in all of them."""
+        """Return the rows without trailing steps that are padding in every row."""
         return self.pad_to(int(self.length.max()))
 
     def pad_to(self, steps: int) -> Trajectories:
