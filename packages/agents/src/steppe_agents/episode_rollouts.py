@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.collectors import Collector
+from steppe.envs import EnvBase
 from steppe_agents.agent_infos import Infos
 from steppe_agents.trajectories import Trajectories
 
@@ -39,4 +40,4 @@ def rollouts(
         result: Trajectories = collector.execute(n_episodes, agent_info=agent_info, env_info=env_info).result()
         return result
     finally:
-        collector.shutdown(close_env=isinstance(env, str) or (callable(env) and not hasattr(env, "rollout")))
+        collector.shutdown(close_env=not isinstance(env, EnvBase))

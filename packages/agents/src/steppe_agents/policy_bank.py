@@ -106,7 +106,7 @@ class PolicyBank(TensorDictModuleBase):
             raise InfoError(f"The PolicyBank has no policy {unknown[0]!r}, but {list(self.names)}.")
         if len(self.key) != 2 or self.key[0] != "agent_info":
             raise InfoError(f"This PolicyBank reads the number of a policy from {self.key}, which is no agent_info.")
-        return {self.key[1]: torch.tensor([self.names[name] for name in names])}
+        return {self.key[1]: torch.tensor([self.names[name] for name in names], device=CPU)}
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Call each policy with its rows of ``tensordict`` ``[k]``.

@@ -28,8 +28,8 @@ class StackedPolicies:
     """
 
     def __init__(self, policies: Sequence[Any]) -> None:
-        self._modules = [policy.module for policy in policies]
-        self._parameters = [dict(module.named_parameters()) for module in self._modules]
+        self._nets = [policy.module for policy in policies]
+        self._parameters = [dict(module.named_parameters()) for module in self._nets]
         self.in_keys: list[NestedKey] = list(policies[0].in_keys)
         self.out_keys: list[NestedKey] = list(policies[0].out_keys)
         self._seen: list[tuple[int, int]] = []
@@ -60,7 +60,7 @@ class StackedPolicies:
         return list(out) if isinstance(out, tuple) else [out]
 
     def _call(self, parameters: dict[str, torch.Tensor], *inputs: torch.Tensor) -> Any:
-        return functional_call(self._modules[0], parameters, inputs)
+        return functional_call(self._nets[0], parameters, inputs)
 
     def _parameters_now(self) -> dict[str, torch.Tensor]:
         """Return the stacked parameters ``[policies, *shape]``, which are stacked anew after they have changed."""
@@ -69,7 +69,7 @@ class StackedPolicies:
             return {name: torch.stack([each[name] for each in self._parameters]) for name in first}
         seen = [(value._version, value.data_ptr()) for each in self._parameters for value in each.values()]
         if seen != self._seen:
-            stacked, _ = stack_module_state(self._modules)
+            stacked, _ = stack_module_state(self._nets)
             self._stacked, self._seen = {name: value.detach() for name, value in stacked.items()}, seen
         return self._stacked
 
@@ -95,18 +95,16 @@ def _same_structure(module: torch.nn.Module, other: torch.nn.Module) -> bool:
     if type(module) is not type(other):
         return False
     own, others = vars(module), vars(other)
-    if own.keys() != others.keys() or module._modules.keys() != other._modules.keys():
+    if own.keys() != others.keys():
         return False
     for name, value in own.items():
         if name not in _COMPARED_APART and not _same_setting(value, others[name]):
             return False
-    shapes = ({key: _form(value) for key, value in each._parameters.items()} for each in (module, other))
-    if next(shapes) != next(shapes):
-        return False
-    children = zip(module._modules.values(), other._modules.values(), strict=True)
-    return all(
-        mine is theirs is None or (mine is not None and theirs is not None and _same_structure(mine, theirs))
-        for mine, theirs in children
+    children, others_children = dict(module.named_children()), dict(other.named_children())
+    return (
+        _forms(module) == _forms(other)
+        and children.keys() == others_children.keys()
+        and all(_same_structure(child, others_children[name]) for name, child in children.items())
     )
 
 
@@ -119,5 +117,7 @@ def _same_setting(value: object, other: object) -> bool:
     return type(value) is type(other) and isinstance(value, _SETTINGS) and value == other
 
 
-def _form(parameter: torch.Tensor | None) -> object:
-    return None if parameter is None else (parameter.shape, parameter.dtype, parameter.device)
+def _forms(module: torch.nn.Module) -> dict[str, tuple[torch.Size, torch.dtype, torch.device]]:
+    """Return the shape, dtype and device of each parameter of a module itself."""
+    parameters = module.named_parameters(recurse=False)
+    return {name: (value.shape, value.dtype, value.device) for name, value in parameters}

@@ -10,7 +10,7 @@ import torch
 
 from steppe.envs import set_in_wrappers
 from steppe.errors import SpecError
-from steppe.specs import Composite, Unbounded
+from steppe.specs import CPU, Composite, Unbounded
 from steppe_gym.attribute_lookup import find_attribute
 
 __all__ = ["AttributeValues", "spec_of_values"]
@@ -30,7 +30,7 @@ def spec_of_values(values: Mapping[str, Any]) -> Composite:
     spec = Composite({})
     for name, value in values.items():
         try:
-            tensor = torch.as_tensor(value)
+            tensor = torch.as_tensor(value, device=CPU)
         except (TypeError, ValueError, RuntimeError):
             raise SpecError(f"env_info[{name!r}] must be a number or an array, found {value!r}.") from None
         spec[name] = Unbounded(tuple(tensor.shape), dtype=tensor.dtype)
