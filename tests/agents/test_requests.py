@@ -427,8 +427,9 @@ def test_one_seed_gives_the_data_of_iteration(env: Any) -> None:
         for _ in range(2):
             batch = next(iterating)
             asked.execute(n_steps=batch.batch_size[-1])
-            found = asked.get().steps.exclude("is_init")
-            assert_equal_data(found.reshape(batch.batch_size), batch.exclude("collector"))
+            found = asked.get().steps.reshape(batch.batch_size)
+            assert_equal_data(found.exclude("is_init", "collector"), batch.exclude("collector"))
+            assert torch.equal(found["collector", "traj_ids"], batch["collector", "traj_ids"])
 
 
 def test_iteration_after_a_request_starts_new_episodes() -> None:
