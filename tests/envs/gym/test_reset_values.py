@@ -77,7 +77,7 @@ def test_values_that_cannot_be_inferred_are_refused() -> None:
         GymWrapper(wrapped(), env_info=["sized"], env_info_to="attributes")
     with pytest.raises(SpecError, match="needs their names"):
         GymWrapper(wrapped(), env_info_to="attributes")
-    with pytest.raises(SpecError, match="pass an example of each"):
+    with pytest.raises(SpecError, match="Pass an example of each"):
         GymWrapper(wrapped(), env_info=["start"])
     with pytest.raises(SpecError, match="'options' or 'attributes', found 'goals'"):
         GymWrapper(wrapped(), env_info={"start": 1.0}, env_info_to="goals")  # type: ignore[arg-type]
