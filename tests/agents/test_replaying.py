@@ -70,6 +70,16 @@ def test_a_replay_equals_collection(slices: bool, store: str) -> None:
     assert_equal_data(found.to_tensordict(), before.to_tensordict())
 
 
+@pytest.mark.parametrize("store", ["first", "all"])
+def test_the_episodes_of_rows_replay_like_the_rows(store: str) -> None:
+    agent = Gru()
+    found = collected(agent, slices=True, store_agent_state=store)
+    pieces = found.split(agent)
+    assert len(pieces) > len(found)
+    whole, parts = (replay(agent, each, keys=["value"])["value"][each.mask()] for each in (found, pieces))
+    assert torch.allclose(whole, parts, atol=1e-6)
+
+
 def test_a_replay_has_the_gradients_of_a_loop() -> None:
     agent = Gru()
     found = collected(agent)
