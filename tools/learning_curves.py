@@ -39,7 +39,8 @@ def train(name: str, seed: int) -> tuple[list[tuple[int, float]], float]:
     """Run one training; return ``(frames, mean return)`` of each evaluation, and the seconds."""
     program, frames, arguments = CURVES[name]
     spec = importlib.util.spec_from_file_location(program, EXAMPLES / f"{program}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[program] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

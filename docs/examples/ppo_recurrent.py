@@ -2,8 +2,8 @@
 
 python docs/examples/ppo_recurrent.py [--frames 200000] [--seed 0] [--plot ppo_recurrent.png]
 
-The memory of the policy is an entry of the data: TensorDictPrimer fills it at each reset, and the policy writes the next
-one. The loss runs the cell again over whole batches of steps, from the stored memory of their first step.
+The memory of the policy is an entry of the data: TensorDictPrimer fills it at each reset, and the policy writes the
+next one. The loss runs the cell again over whole batches of steps, from the stored memory of their first step.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Recurrent(nn.Module):
         return nn.functional.one_hot(action, 2), logits.log_softmax(-1).gather(-1, action[..., None])[..., 0], memory
 
     def unroll(self, batch: TensorDictBase) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run over steps ``[n, T]``; return logits ``[n, T, 2]``, values ``[n, T]`` and values of ``next`` ``[n, T]``."""
+        """Run over steps; return logits ``[n, T, 2]``, values ``[n, T]`` and values of ``next`` ``[n, T]``."""
         memory, inputs = batch["memory"][:, 0], self.input(batch["observation"])
         starts = batch["is_init"]  # [n, T, 1]
         states = []
