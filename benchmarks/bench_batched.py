@@ -2,19 +2,21 @@
 
     python benchmarks/bench_batched.py [--sets cartpole halfcheetah dm-cheetah image slow0.1 slow1 counter minigrid
                                        failures] [--n 8 64] [--rounds 9] [--quick] [--peer-python PYTHON]
-                                       [--plot FILE.png]
+                                       [--plot FILE.png] [--write FILE.json] [--read FILE.json]
 
 All contestants step the same actions. They take turns in short slices; figures are medians, and ratios are to
 AsyncVectorEnv(8) in the same turns. The set ``counter`` has a StepCounter inside and outside of the batch. The set
 ``minigrid`` compares MiniGrid with and without its text ``mission``, in single steps and in rollouts; its ratios are to
 single steps without text. The set ``failures`` measures the time from an exception in a worker to the caller, in
 milliseconds. ``--peer-python`` names an interpreter with TorchRL, which runs in a separate process. Its ParallelEnv is
-measured only for n up to 8, because it has a process of hundreds of megabytes for each environment.
+measured only for n up to 8, because it has a process of hundreds of megabytes for each environment. ``--write`` keeps
+the ratios, and ``--read`` draws those of a file instead of measuring: benchmarks/batches.json is drawn as docs/speed.png.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
@@ -23,6 +25,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -290,7 +293,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="3 rounds of short slices: a smoke test")
     parser.add_argument("--peer-python", default=None)
     parser.add_argument("--plot", default=None)
+    parser.add_argument("--write", default=None)
+    parser.add_argument("--read", default=None)
     args = parser.parse_args()
+    if args.read:
+        if not args.plot:
+            parser.error("--read needs --plot, the file to draw to")
+        plot(json.loads(Path(args.read).read_text(encoding="utf-8")), args.plot)
+        return
 
     import torch
     from common import Contest, show
@@ -321,6 +331,8 @@ def main() -> None:
             for label, each in found.items()
         ]
         show("ms from a worker's exception to the caller", ["contestant", "times", "median", "99 %"], rows)
+    if args.write:
+        Path(args.write).write_text(json.dumps(groups, indent=1) + "\n", encoding="utf-8")
     if args.plot and groups:
         plot(groups, args.plot)
 

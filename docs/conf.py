@@ -70,5 +70,6 @@ copybutton_exclude = ".linenos, .gp, .go"
 def setup(app: Any) -> None:
     """Connect the rules of this site for docstrings to autodoc."""
     app.connect("autodoc-process-docstring", references.split_shared_entries, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", references.signature_of_init)
     app.connect("missing-reference", references.resolve)
     app.connect("autodoc-skip-member", references.skip_foreign)

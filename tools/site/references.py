@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["resolve", "skip_foreign", "split_shared_entries"]
+__all__ = ["resolve", "signature_of_init", "skip_foreign", "split_shared_entries"]
 
 _SHARED = re.compile(r"^(    )(\w+(?:, \w+)+): ")
 
@@ -42,6 +42,19 @@ def split_shared_entries(app: Any, what: str, name: str, value: Any, options: An
             result.append(line)
     flush()
     lines[:] = result
+
+
+def signature_of_init(
+    app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """Show the arguments of ``__init__`` where a metaclass hides them behind ``*args, **kwargs``."""
+    if what != "class" or not str(signature).startswith("(*args"):
+        return None
+    from sphinx.util.inspect import stringify_signature
+
+    found = inspect.signature(value.__init__)
+    own = found.replace(parameters=list(found.parameters.values())[1:])
+    return stringify_signature(own, show_return_annotation=False, unqualified_typehints=True), returns
 
 
 def skip_foreign(app: Any, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:

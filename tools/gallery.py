@@ -1,0 +1,192 @@
+"""Draw the gallery of environments: a short picture of each, and a manifest with its spaces.
+
+    python tools/gallery.py [ID ...] [--check]
+
+Writes ``docs/gallery/*.gif`` and ``manifest.json`` (the picture, the spaces, the seed, and the versions of the
+libraries). ``--check`` draws nothing: it compares the manifest with the pictures, and the spaces of installed libraries
+with the environments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs/gallery"
+MANIFEST = FOLDER / "manifest.json"
+SIZE, FRAMES, LIMIT = 240, 60, 100_000  # pixels of a side, frames, bytes of a picture
+SEED = 0
+
+#: Arguments that environments need to draw frames, and the number of steps between two frames.
+_GYM = [
+    *("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"),
+    *("LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3", "FrozenLake-v1", "CliffWalking-v1", "Taxi-v3", "Blackjack-v1"),
+    *("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "Swimmer-v5"),
+    *("InvertedPendulum-v5", "InvertedDoublePendulum-v5"),
+    *(f"ALE/{game}-v5" for game in ("Breakout", "Pong", "SpaceInvaders", "Seaquest", "MsPacman", "Qbert", "Enduro")),
+    *("MiniGrid-Empty-8x8-v0", "MiniGrid-FourRooms-v0", "MiniGrid-DoorKey-8x8-v0"),
+]
+_DM = (
+    *("cartpole-swingup", "cheetah-run", "walker-walk", "reacher-easy", "finger-spin", "ball_in_cup-catch"),
+    *("humanoid-stand", "fish-swim", "quadruped-walk", "hopper-hop"),
+)
+_PETTINGZOO = (
+    *("classic/connect_four_v3", "classic/tictactoe_v3", "classic/chess_v6", "butterfly/pistonball_v6"),
+    *("butterfly/knights_archers_zombies_v10", "butterfly/cooperative_pong_v5"),
+    *("mpe2/simple_spread_v3", "mpe2/simple_tag_v3", "sisl/pursuit_v4", "sisl/waterworld_v4", "sisl/multiwalker_v9"),
+)
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
+    **{f"gym:{name}": {"render_mode": "rgb_array"} for name in _GYM},
+    **{f"dm:{name}": {"from_pixels": True, "pixels_only": False} for name in _DM},
+    **{f"pettingzoo:{name}": {"render_mode": "rgb_array"} for name in _PETTINGZOO},
+    **{f"vmas:{name}": {"num_envs": 1} for name in ("balance", "navigation", "transport", "wheel", "flocking", "football")},
+    **{f"mo-gym:{name}": {"render_mode": "rgb_array"} for name in ("deep-sea-treasure-v0", "mo-lunar-lander-v3")},
+}
+
+
+def frames_of(name: str, arguments: dict[str, Any]) -> Iterator[Any]:
+    """Yield frames ``[height, width, 3]`` uint8 of random play."""
+    import torch
+
+    from steppe import TransformedEnv, make_env
+    from steppe.transforms import PixelRenderTransform
+
+    torch.manual_seed(SEED)
+    env = make_env(name, **arguments)
+    key: Any = "pixels"
+    if "pixels" not in env.observation_spec.keys():
+        key = "frame"
+        env = TransformedEnv(env, PixelRenderTransform(out_keys=[key]))
+    with env:
+        env.set_seed(SEED)
+        data = env.rollout(FRAMES, break_when_any_done=False)[key]
+        if name.startswith("vmas:"):
+            data = data[0]
+        for frame in data:
+            yield (frame.permute(1, 2, 0) if frame.shape[0] == 3 else frame).contiguous().numpy()
+
+
+def save(frames: list[Any], path: Path) -> None:
+    """Save frames as a looping GIF of at most ``LIMIT`` bytes, with fewer colours if it needs to be smaller."""
+    from PIL import Image
+
+    images = []
+    for frame in frames:
+        image = Image.fromarray(frame)
+        side = min(image.size)
+        left, top = ((length - side) // 2 for length in image.size)
+        wide = max(image.size) > 1.6 * side
+        image = image if wide else image.crop((left, top, left + side, top + side))
+        image.thumbnail((SIZE, SIZE))
+        canvas = Image.new("RGB", (SIZE, SIZE), "white")
+        canvas.paste(image, ((SIZE - image.width) // 2, (SIZE - image.height) // 2))
+        images.append(canvas)
+    for colours, every in ((128, 1), (64, 1), (32, 1), (32, 2), (16, 2), (16, 3), (8, 4), (8, 6)):
+        palette = images[0].quantize(colours)
+        chosen = [image.quantize(colours, palette=palette, dither=Image.Dither.NONE) for image in images[::every]]
+        chosen[0].save(path, save_all=True, append_images=chosen[1:], duration=50 * every, loop=0, optimize=True)
+        if path.stat().st_size <= LIMIT:
+            return
+    raise ValueError(f"{path.name} has {path.stat().st_size} bytes in its smallest form; the limit is {LIMIT}.")
+
+
+def described(name: str, arguments: dict[str, Any]) -> dict[str, str]:
+    """Return the observation and the action of an environment in words for a table."""
+    from steppe import make_env
+
+    with make_env(name, **{key: value for key, value in arguments.items() if "pixels" not in key}) as env:
+        return {"observation": _entries(env.observation_spec), "action": _entries(env.full_action_spec)}
+
+
+def _entries(spec: Any) -> str:
+    parts = []
+    for key, leaf in spec.items(include_nested=True, leaves_only=True):
+        label = key if isinstance(key, str) else "/".join(key)
+        shape = list(leaf.shape)
+        kind = f"{type(leaf).__name__}({leaf.space.n})" if hasattr(leaf.space, "n") else str(leaf.dtype).partition(".")[2]
+        parts.append(f"`{label}` {shape} {kind}")
+    return ", ".join(parts) or "none"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries that draw."""
+    names = ("gymnasium", "ale-py", "minigrid", "mujoco", "dm-control", "pettingzoo", "mpe2", "vmas", "mo-gymnasium")
+    return {name: importlib.metadata.version(name) for name in names if _installed(name)}
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def draw(names: list[str]) -> list[str]:
+    """Draw the pictures of environments, and write the manifest; return a sentence for each that failed."""
+    FOLDER.mkdir(exist_ok=True)
+    known = {}
+    if MANIFEST.exists():
+        known = {each["id"]: each for each in json.loads(MANIFEST.read_text(encoding="utf-8"))["environments"]}
+    failed = []
+    for name in names:
+        file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".gif"
+        try:
+            save(list(frames_of(name, ENVIRONMENTS[name])), FOLDER / file)
+            spaces = described(name, ENVIRONMENTS[name])
+        except Exception as error:  # a library that is not installed, or cannot draw here
+            failed.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            continue
+        digest = hashlib.sha256((FOLDER / file).read_bytes()).hexdigest()[:16]
+        known[name] = {"id": name, "file": file, "alt": f"{name}, random actions", "sha256": digest, **spaces}
+        print(f"{name}: {(FOLDER / file).stat().st_size:,} bytes", flush=True)
+    ordered = [known[name] for name in ENVIRONMENTS if name in known]
+    content = {"seed": SEED, "frames": FRAMES, "size": SIZE, "versions": versions(), "environments": ordered}
+    MANIFEST.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return failed
+
+
+def problems() -> Iterator[str]:
+    """Yield what is wrong with the manifest: pictures that miss, changed or are too large, and spaces that differ."""
+    from steppe.errors import SteppeError
+
+    entries = json.loads(MANIFEST.read_text(encoding="utf-8"))["environments"]
+    files = {path.name for path in FOLDER.glob("*.gif")} - {"tiles.gif"}
+    yield from (f"{name} is not in the manifest" for name in sorted(files - {entry["file"] for entry in entries}))
+    for entry in entries:
+        path = FOLDER / entry["file"]
+        if not path.exists():
+            yield f"{entry['file']} does not exist"
+        elif path.stat().st_size > LIMIT:
+            yield f"{entry['file']} is larger than {LIMIT} bytes"
+        elif hashlib.sha256(path.read_bytes()).hexdigest()[:16] != entry["sha256"]:
+            yield f"{entry['file']} is not the picture that the manifest describes"
+        try:
+            spaces = described(entry["id"], ENVIRONMENTS[entry["id"]])
+        except (SteppeError, ImportError):
+            continue  # the library is not installed here
+        for kind, text in spaces.items():
+            if text != entry[kind]:
+                yield f"{entry['id']}: the {kind} is {text}, and the manifest says {entry[kind]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ids", nargs="*", metavar="ID", help="environments to draw (default: all)")
+    parser.add_argument("--check", action="store_true", help="compare the manifest with pictures and environments")
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    found = list(problems()) if args.check else draw(args.ids or list(ENVIRONMENTS))
+    print("\n".join(found))
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
