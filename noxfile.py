@@ -70,7 +70,10 @@ TEST_LIBRARIES = [
 ]
 
 # What builds the documentation site.
-SITE_LIBRARIES = ["sphinx>=9", "furo", "myst-parser", "sphinx-copybutton", "sphinx-design"]
+SITE_LIBRARIES = [
+    *("sphinx>=9", "furo", "myst-parser", "sphinx-copybutton", "sphinx-design"),
+    *("playwright", "axe-playwright-python"),
+]
 
 
 # Run tests on all cores. The tests of a file share environments, so they stay in one process. Keep the order of files:
@@ -377,9 +380,10 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def site(session: nox.Session) -> None:
-    """Build the documentation site with warnings as errors, and check its links.
+    """Build the documentation site with warnings as errors, check its links, and test it in a browser.
 
-    Writes ``.nox/site/tmp/html``; open index.html there.
+    Writes ``.nox/site/tmp/html``; open index.html there. Without chromium (``apt-get install chromium``), the tests in
+    a browser are skipped.
     """
     install_for_tests(session)
     apart = [package.name for package in packages() if package.apart]
@@ -390,6 +394,8 @@ def site(session: nox.Session) -> None:
     build = ("-W", "--keep-going", "-q", "-b", "html")
     session.run("sphinx-build", *build, str(folder / "source"), str(folder / "html"), env=HEADLESS)
     session.run("python", "-m", "tools.site.check", str(folder / "html"))
+    session.run("python", "tools/gallery.py", "--check", env=HEADLESS)
+    session.run("python", "-m", "pytest", "tests/site", *session.posargs, env={"STEPPE_SITE": str(folder / "html")})
 
 
 @nox.session(venv_backend="none")
