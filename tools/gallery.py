@@ -1,9 +1,9 @@
 """Draw the gallery of environments: a short picture of each, and a manifest with its spaces.
 
-    python tools/gallery.py [ID ...] [--check]
+    python tools/gallery.py [ID ...] [--check] [--tiles]
 
 Writes ``docs/gallery/*.gif`` and ``manifest.json`` (the picture, the spaces, the seed, and the versions of the
-libraries). ``--check`` draws nothing: it compares the manifest with the pictures, and the spaces of installed libraries
+libraries). ``--tiles`` puts eight of them side by side, as ``tiles.gif`` for the README. ``--check`` draws nothing: it compares the manifest with the pictures, and the spaces of installed libraries
 with the environments.
 """
 
@@ -28,7 +28,15 @@ SEED = 0
 #: Arguments that environments need to draw frames, and the number of steps between two frames.
 _GYM = [
     *("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"),
-    *("LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3", "FrozenLake-v1", "CliffWalking-v1", "Taxi-v3", "Blackjack-v1"),
+    *(
+        "LunarLander-v3",
+        "BipedalWalker-v3",
+        "CarRacing-v3",
+        "FrozenLake-v1",
+        "CliffWalking-v1",
+        "Taxi-v3",
+        "Blackjack-v1",
+    ),
     *("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "Swimmer-v5"),
     *("InvertedPendulum-v5", "InvertedDoublePendulum-v5"),
     *(f"ALE/{game}-v5" for game in ("Breakout", "Pong", "SpaceInvaders", "Seaquest", "MsPacman", "Qbert", "Enduro")),
@@ -47,9 +55,23 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     **{f"gym:{name}": {"render_mode": "rgb_array"} for name in _GYM},
     **{f"dm:{name}": {"from_pixels": True, "pixels_only": False} for name in _DM},
     **{f"pettingzoo:{name}": {"render_mode": "rgb_array"} for name in _PETTINGZOO},
-    **{f"vmas:{name}": {"num_envs": 1} for name in ("balance", "navigation", "transport", "wheel", "flocking", "football")},
+    **{
+        f"vmas:{name}": {"num_envs": 1}
+        for name in ("balance", "navigation", "transport", "wheel", "flocking", "football")
+    },
     **{f"mo-gym:{name}": {"render_mode": "rgb_array"} for name in ("deep-sea-treasure-v0", "mo-lunar-lander-v3")},
 }
+
+
+TILES = (
+    *("gym:HalfCheetah-v5", "dm:walker-walk", "vmas:balance", "gym:ALE/SpaceInvaders-v5"),
+    *(
+        "pettingzoo:butterfly/pistonball_v6",
+        "gym:MiniGrid-FourRooms-v0",
+        "mo-gym:deep-sea-treasure-v0",
+        "gym:LunarLander-v3",
+    ),
+)
 
 
 def frames_of(name: str, arguments: dict[str, Any]) -> Iterator[Any]:
@@ -98,6 +120,29 @@ def save(frames: list[Any], path: Path) -> None:
     raise ValueError(f"{path.name} has {path.stat().st_size} bytes in its smallest form; the limit is {LIMIT}.")
 
 
+def draw_tiles() -> None:
+    """Put the pictures of ``TILES`` side by side, two rows of four with white borders."""
+    from PIL import Image
+
+    side, border = 160, 6
+    pictures = [Image.open(FOLDER / _file(name)) for name in TILES]
+    images = []
+    for number in range(0, FRAMES, 2):
+        canvas = Image.new("RGB", (4 * (side + border), 2 * (side + border)), "white")
+        for place, picture in enumerate(pictures):
+            picture.seek(number * picture.n_frames // FRAMES)
+            tile = picture.convert("RGB").resize((side, side))
+            canvas.paste(tile, (place % 4 * (side + border), place // 4 * (side + border)))
+        images.append(canvas.quantize(64, dither=Image.Dither.NONE))
+    path = FOLDER / "tiles.gif"
+    images[0].save(path, save_all=True, append_images=images[1:], duration=100, loop=0, optimize=True)
+    print(f"{path.name}: {path.stat().st_size:,} bytes")
+
+
+def _file(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".gif"
+
+
 def described(name: str, arguments: dict[str, Any]) -> dict[str, str]:
     """Return the observation and the action of an environment in words for a table."""
     from steppe import make_env
@@ -111,7 +156,9 @@ def _entries(spec: Any) -> str:
     for key, leaf in spec.items(include_nested=True, leaves_only=True):
         label = key if isinstance(key, str) else "/".join(key)
         shape = list(leaf.shape)
-        kind = f"{type(leaf).__name__}({leaf.space.n})" if hasattr(leaf.space, "n") else str(leaf.dtype).partition(".")[2]
+        kind = (
+            f"{type(leaf).__name__}({leaf.space.n})" if hasattr(leaf.space, "n") else str(leaf.dtype).partition(".")[2]
+        )
         parts.append(f"`{label}` {shape} {kind}")
     return ", ".join(parts) or "none"
 
@@ -137,7 +184,7 @@ def draw(names: list[str]) -> list[str]:
         known = {each["id"]: each for each in json.loads(MANIFEST.read_text(encoding="utf-8"))["environments"]}
     failed = []
     for name in names:
-        file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".gif"
+        file = _file(name)
         try:
             save(list(frames_of(name, ENVIRONMENTS[name])), FOLDER / file)
             spaces = described(name, ENVIRONMENTS[name])
@@ -181,8 +228,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ids", nargs="*", metavar="ID", help="environments to draw (default: all)")
     parser.add_argument("--check", action="store_true", help="compare the manifest with pictures and environments")
+    parser.add_argument("--tiles", action="store_true", help="draw tiles.gif from the pictures")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
+    if args.tiles:
+        draw_tiles()
+        return 0
     found = list(problems()) if args.check else draw(args.ids or list(ENVIRONMENTS))
     print("\n".join(found))
     return int(bool(found))
