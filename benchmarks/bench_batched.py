@@ -10,7 +10,7 @@ AsyncVectorEnv(8) in the same turns. The set ``counter`` has a StepCounter insid
 single steps without text. The set ``failures`` measures the time from an exception in a worker to the caller, in
 milliseconds. ``--peer-python`` names an interpreter with TorchRL, which runs in a separate process. Its ParallelEnv is
 measured only for n up to 8, because it has a process of hundreds of megabytes for each environment. ``--write`` keeps
-the ratios, and ``--read`` draws those of a file instead of measuring: benchmarks/batches.json is drawn as docs/speed.png.
+the ratios, and ``--read`` draws those of a file instead of measuring: docs/speed.png shows benchmarks/batches.json.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python tools/gallery.py [ID ...] [--check] [--tiles]
 
 Writes ``docs/gallery/*.gif`` and ``manifest.json`` (the picture, the spaces, the seed, and the versions of the
-libraries). ``--tiles`` puts eight of them side by side, as ``tiles.gif`` for the README. ``--check`` draws nothing: it compares the manifest with the pictures, and the spaces of installed libraries
-with the environments.
+libraries). ``--tiles`` puts eight of them side by side, as ``tiles.gif`` for the README. ``--check`` draws nothing: it
+compares the manifest with the pictures, and with the spaces of the environments of installed libraries.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SAMPLES = ["index.html", "environments/gym.html", "api/steppe.specs.html", "migr
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         """Print no requests."""
 
 
