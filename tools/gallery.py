@@ -37,7 +37,7 @@ _GYM = [
         "Taxi-v3",
         "Blackjack-v1",
     ),
-    *("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "Swimmer-v5"),
+    *("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5", "Pusher-v5", "Swimmer-v5"),
     *("InvertedPendulum-v5", "InvertedDoublePendulum-v5"),
     *(f"ALE/{game}-v5" for game in ("Breakout", "Pong", "SpaceInvaders", "Seaquest", "MsPacman", "Qbert", "Enduro")),
     *("MiniGrid-Empty-8x8-v0", "MiniGrid-FourRooms-v0", "MiniGrid-DoorKey-8x8-v0"),
@@ -89,7 +89,9 @@ def frames_of(name: str, arguments: dict[str, Any]) -> Iterator[Any]:
         env = TransformedEnv(env, PixelRenderTransform(out_keys=[key]))
     with env:
         env.set_seed(SEED)
-        data = env.rollout(FRAMES, break_when_any_done=False)[key]
+        # The first frames of Atari's games show an empty screen.
+        skipped = 60 if name.startswith("gym:ALE") else 0
+        data = env.rollout(skipped + FRAMES, break_when_any_done=False)[..., skipped:][key]
         if name.startswith("vmas:"):
             data = data[0]
         for frame in data:
@@ -107,7 +109,8 @@ def save(frames: list[Any], path: Path) -> None:
         left, top = ((length - side) // 2 for length in image.size)
         wide = max(image.size) > 1.6 * side
         image = image if wide else image.crop((left, top, left + side, top + side))
-        image.thumbnail((SIZE, SIZE))
+        scale = SIZE / max(image.size)
+        image = image.resize((round(image.width * scale), round(image.height * scale)))
         canvas = Image.new("RGB", (SIZE, SIZE), "white")
         canvas.paste(image, ((SIZE - image.width) // 2, (SIZE - image.height) // 2))
         images.append(canvas)
