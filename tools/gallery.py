@@ -34,7 +34,7 @@ _GYM = [
         "CarRacing-v3",
         "FrozenLake-v1",
         "CliffWalking-v1",
-        "Taxi-v3",
+        "Taxi-v4",
         "Blackjack-v1",
     ),
     *("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5", "Pusher-v5", "Swimmer-v5"),
@@ -48,8 +48,8 @@ _DM = (
 )
 _PETTINGZOO = (
     *("classic/connect_four_v3", "classic/tictactoe_v3", "classic/chess_v6", "butterfly/pistonball_v6"),
-    *("butterfly/knights_archers_zombies_v11", "butterfly/cooperative_pong_v5"),
-    *("mpe2/simple_spread_v3", "mpe2/simple_tag_v3", "sisl/pursuit_v5", "sisl/waterworld_v4", "sisl/multiwalker_v9"),
+    *("butterfly/knights_archers_zombies_v11", "butterfly/cooperative_pong_v6"),
+    *("mpe2/simple_spread_v3", "mpe2/simple_tag_v3", "sisl/pursuit_v5", "sisl/multiwalker_v9"),
 )
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
     **{f"gym:{name}": {"render_mode": "rgb_array"} for name in _GYM},
