@@ -46,6 +46,7 @@ _APART = {
     "robohive": "robohive",
     "habitat": "habitat",
     "safety-gymnasium": "safety_gymnasium",
+    "pretrained": "torchvision",
 }
 #: The same for guides, by name.
 _GUIDES_APART = {"stable-baselines3": "stable_baselines3"}

@@ -147,6 +147,17 @@ def test_draws_of_others_change_no_data():
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_environments_without_a_seed_differ():
+    torch.manual_seed(0)
+    first = IsaacGymEnv("Cartpole", num_envs=2, device="cpu").reset()
+    torch.manual_seed(0)
+    second = IsaacGymEnv("Cartpole", num_envs=2, device="cpu")
+    assert not torch.equal(first["obs"], second.reset()["obs"])
+    state = torch.get_rng_state()
+    second.set_seed(None)
+    assert torch.equal(state, torch.get_rng_state())
+
+
 def test_a_policy_in_inference_mode_does_not_freeze_buffers():
     env = IsaacGymEnv("Cartpole", num_envs=2, device="cpu")
     with torch.inference_mode():

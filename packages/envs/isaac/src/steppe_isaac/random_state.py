@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-__all__ = ["RandomState"]
+__all__ = ["RandomState", "fresh_seed"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ class RandomState:
     def __init__(self, device: torch.device) -> None:
         self._cuda = device if device.type == "cuda" else None
         self._state = self._read()
+        # Workers are copies of one process, whose generators have one state.
+        self.seed(fresh_seed())
 
     def _read(self) -> tuple[Any, ...]:
         cuda = None if self._cuda is None else torch.cuda.get_rng_state(self._cuda)
@@ -57,6 +59,11 @@ class RandomState:
         finally:
             self._state = self._read()
             self._write(others)
+
+
+def fresh_seed() -> int:
+    """Return a seed that no generator of this process determines."""
+    return int(np.random.default_rng().integers(2**31))
 
 
 def _seed_all(seed: int) -> None:

@@ -16,7 +16,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Bounded, Composite, Unbounded
 from steppe_gym import space_to_spec
 
-from .random_state import RandomState
+from .random_state import RandomState, fresh_seed
 
 __all__ = ["FLAGS", "SelfResettingBatch", "Values"]
 
@@ -175,8 +175,7 @@ class SelfResettingBatch(LibraryWrapper):
         return self.data_of(self.begin(self.mask_of(tensordict)))
 
     def _set_seed(self, seed: int | None) -> None:
-        value = int(torch.seed() % 2**31) if seed is None else int(seed)
-        self._random.seed(value)
+        self._random.seed(fresh_seed() if seed is None else int(seed))
 
     def __getstate__(self) -> dict[str, Any]:
         raise NotSupported(f"A simulation of {self.library} cannot be pickled: pass a factory, and make it there.")
