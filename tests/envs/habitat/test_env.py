@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import gym
 import numpy as np
 import pytest
 import torch
@@ -100,7 +99,7 @@ def test_options_reach_the_configuration():
 
 
 def test_a_task_made_elsewhere_is_wrapped():
-    env = HabitatWrapper(gym.make(NAME, disable_env_checker=True))
+    env = HabitatWrapper(make("pick.yaml"))
     assert len(env.rollout(2)) == 2
     assert env.full_observation_spec["head_rgb"].dtype == torch.uint8
 
