@@ -97,9 +97,10 @@ class GoalReward(PlannedTransform):
     def _goal(self, td: TensorDictBase | None, vectors: torch.Tensor) -> torch.Tensor:
         """Return the vectors of the goals of an episode that begins."""
         image = None if td is None else td.get(_IMAGE, None)
-        if image is None and td is not None and (kept := td.get(_GOAL, None)) is not None:
-            embedding: torch.Tensor = kept.clone()
-            return embedding
+        kept: torch.Tensor | None = None if td is None else td.get(_GOAL, None)
+        # A batch hands rows that have never been reset their zeros.
+        if image is None and kept is not None and bool((kept != 0).any(-1).all()):
+            return kept.clone()
         if image is None:
             image = self.goal_image
         if image is None:
