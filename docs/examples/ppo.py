@@ -18,6 +18,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule
 from torch import nn
 
+import steppe
 from steppe import (
     CategoricalActor,
     Collector,
@@ -28,11 +29,12 @@ from steppe import (
     ExplorationType,
     NormalActor,
     SerialEnv,
-    SyncDataCollector,
     TransformedEnv,
     VecNorm,
     make_env,
 )
+
+COLLECTOR = steppe.SyncDataCollector  # steppe.RayCollector collects in an actor of a Ray cluster
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def train(
     optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate, eps=1e-5)
     norm = VecNorm(["observation"], decay=1.0) if settings.normalize else None
     size = settings.n_envs * settings.n_steps
-    collector = SyncDataCollector(
+    collector = COLLECTOR(
         make_envs(name, settings.n_envs, norm),
         actor,
         frames_per_batch=size,
@@ -143,6 +145,7 @@ def train(
                     loss.backward()
                     nn.utils.clip_grad_norm_(parameters, 0.5)
                     optimiser.step()
+            collector.update_policy_weights_()
             seconds += time.perf_counter() - start
             if number % evaluate_every == 0:
                 elapsed = collector.stats()["seconds"] + seconds

@@ -14,6 +14,7 @@ UNEVEN = EnvCost(frame=5e-3, step=2e-3, slow_step=30e-3, reset=1e-3)
 ONE, SERIAL = Setting("one"), Setting("serial", 8)
 PARALLEL, SHARED = Setting("processes", 8, 2), Setting("processes", 8, 2, caller_share=True)
 MANY, POOL, THREADS = Setting("processes", 8, 8), Setting("pool", 8), Setting("pool", 8, threads=True)
+SERVED = Setting("collector", 8, served=True)
 
 
 def measured(setting: Setting, speed: float, noise: float = 0.01) -> Measured:
@@ -100,6 +101,8 @@ def test_a_pool_is_chosen_for_uneven_steps():
         (MANY, LONG, 2, "waits for a part of it"),
         (THREADS, LONG, 2, "mostly waits"),
         (SHARED, LONG, 2, "Steps are even"),
+        (SERVED, LONG, 2, "the policy, served in one place, acts for those that wait"),
+        (Setting("collector", 8, threads=True), LONG, 2, "small enough to act in each worker"),
     ],
 )
 def test_the_reason_follows_from_the_setting_and_the_cost(setting, cost, cores, text):
@@ -119,7 +122,7 @@ def test_other_batch_sizes_keep_the_kind_of_the_best():
     assert batch_sizes(SHARED, 8) == [Setting("processes", n, 2, caller_share=True) for n in (4, 16, 32)]
     assert batch_sizes(SERIAL, 2) == [Setting("serial", n) for n in (4, 8)]
     assert batch_sizes(Setting("processes", 8, 8), 8) == [Setting("processes", n, 8) for n in (16, 32)]
-    assert batch_sizes(ONE, 8) == batch_sizes(POOL, 8) == []
+    assert batch_sizes(ONE, 8) == batch_sizes(POOL, 8) == batch_sizes(SERVED, 8) == []
 
 
 @pytest.mark.parametrize(
@@ -131,8 +134,23 @@ def test_other_batch_sizes_keep_the_kind_of_the_best():
         (SHARED, 'env = ParallelEnv(8, "gym:CartPole-v1", num_processes=2, caller_share=True)'),
         (POOL, 'pool = AsyncEnvPool(["gym:CartPole-v1"] * 8, backend="multiprocessing")'),
         (THREADS, 'pool = AsyncEnvPool(["gym:CartPole-v1"] * 8, backend="threading")'),
+        (
+            SERVED,
+            'collector = AsyncBatchedCollector(["gym:CartPole-v1"] * 8, policy, frames_per_batch=..., '
+            'inference="server", backend="multiprocessing")',
+        ),
     ],
 )
 def test_each_setting_has_a_line_of_python(setting, line):
     assert setting.code('"gym:CartPole-v1"') == line
     assert Setting("one").code("make") == "env = make()"
+
+
+def test_the_place_of_a_policy_matters_for_long_steps_only():
+    def places(cost: EnvCost, policy: bool) -> list[Setting]:
+        kept, _ = candidates(cost, 8, 2, pools=True, seconds=100.0, policy=policy)
+        return [setting for setting in kept if setting.kind == "collector"]
+
+    assert len(places(LONG, policy=True)) == 4
+    assert SERVED in places(LONG, policy=True)
+    assert places(LONG, policy=False) == places(SHORT, policy=True) == []

@@ -66,6 +66,26 @@ def test_the_line_makes_the_environments():
         env.close()
 
 
+class Slow(CountingEnv):
+    """An environment that waits in each step."""
+
+    def _step(self, tensordict):
+        time.sleep(0.001)
+        return super()._step(tensordict)
+
+
+def second_action(observation: torch.Tensor) -> torch.Tensor:
+    return torch.eye(3, dtype=torch.bool)[1].expand(*observation.shape[:-1], 3)
+
+
+def test_a_served_policy_is_compared_with_one_in_each_worker():
+    tuning = tune(Slow, num_envs=2, policy=second_action, seconds=SECONDS)
+    collectors = [each.setting for each in tuning.measured if each.setting.kind == "collector"]
+
+    assert not any("cannot be measured" in warning for warning in tuning.warnings), tuning.warnings
+    assert {(setting.threads, setting.served) for setting in collectors} == {(a, b) for a in (0, 1) for b in (0, 1)}
+
+
 def test_a_policy_is_measured():
     tuning = steppe.tune("gym:CartPole-v1", num_envs=2, policy=first_action, seconds=SECONDS)
 

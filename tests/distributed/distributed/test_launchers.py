@@ -17,6 +17,7 @@ from steppe_distributed import DistributedDataCollector, DistributedSyncDataColl
 from steppe_distributed.launchers import SubmititLauncher
 from steppe_distributed.rendezvous import NodeError
 from steppe_testing import ArrayCountingEnv
+from tests.distributed.in_time import in_time
 from tests.limits import CHILD
 
 
@@ -57,7 +58,7 @@ def test_a_port_in_use_is_named() -> None:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        with pytest.raises(NodeError, match=rf"port {port} of 127.0.0.1 cannot be opened.*tcp_port="):
+        with in_time(), pytest.raises(NodeError, match=rf"port {port} of 127.0.0.1 cannot be opened.*tcp_port="):
             DistributedDataCollector(ArrayCountingEnv, frames_per_batch=4, tcp_port=port)
 
 

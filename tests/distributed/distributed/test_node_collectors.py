@@ -15,6 +15,7 @@ from steppe import EnvBase, MultiSyncDataCollector, SyncDataCollector
 from steppe.errors import ArgumentError, BackendError, NotSupported, SpecError, WorkerError
 from steppe_distributed import DistributedDataCollector, DistributedSyncDataCollector
 from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
+from tests.distributed.in_time import in_time
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a Backend")
 
@@ -137,12 +138,55 @@ def test_wrong_arguments_are_refused_before_anything_starts() -> None:
         DistributedDataCollector(make, frames_per_batch=4, launcher="slurm")
     with pytest.raises(ArgumentError, match="num_collectors=3, and create_env_fn lists 2"):
         DistributedDataCollector([make] * 2, num_collectors=3, frames_per_batch=4)
-    with pytest.raises(NotSupported, match="collector_class is SyncDataCollector or MultiSyncDataCollector"):
-        DistributedDataCollector(make, collector_class="multi_async", frames_per_batch=4)
+    with pytest.raises(NotSupported, match="MultiSyncDataCollector or MultiaSyncDataCollector, found 'serial'"):
+        DistributedDataCollector(make, collector_class="serial", frames_per_batch=4)
 
 
-def test_a_backend_that_torch_lacks_is_named() -> None:
-    if torch.distributed.is_mpi_available():
-        pytest.skip("this torch has MPI")
-    with pytest.raises(BackendError, match=r"built without mpi: take backend='gloo'"):
-        DistributedDataCollector(make, frames_per_batch=4, backend="mpi")
+@pytest.mark.parametrize("backend", ["mpi", "nccl"])
+def test_a_backend_that_torch_lacks_is_named(backend: str) -> None:
+    if getattr(torch.distributed, f"is_{backend}_available")():
+        pytest.skip(f"this torch has {backend}")
+    with pytest.raises(BackendError, match=rf"built without {backend}: take backend='gloo'"):
+        DistributedDataCollector(make, frames_per_batch=4, backend=backend)
+
+
+def test_a_backend_without_its_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch with nccl on a machine without GPUs, which is no such torch here: the check alone says so."""
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BackendError, match=r"nccl' sends messages through GPUs, and this machine shows torch none"):
+        DistributedDataCollector(make, frames_per_batch=4, backend="nccl")
+
+
+def test_an_unknown_backend_is_named() -> None:
+    with pytest.raises(BackendError, match="backend is 'gloo', 'nccl' or 'mpi', found 'ucc'"):
+        DistributedDataCollector(make, frames_per_batch=4, backend="ucc")
+
+
+def test_a_policy_that_cannot_be_pickled_is_named() -> None:
+    generator = (number for number in range(3))
+
+    def stuck(observation: torch.Tensor) -> torch.Tensor:
+        return observation + len(generator.__name__)
+
+    acting = TensorDictModule(stuck, ["observation"], ["action"])
+    with in_time(), pytest.raises(WorkerError, match=r"cannot be sent to a worker process.*generator"):
+        DistributedDataCollector(make, acting, frames_per_batch=4)
+
+
+def test_a_policy_is_served_to_nodes() -> None:
+    with MultiSyncDataCollector([make] * 2, policy(), frames_per_batch=12, seed=4) as collector:
+        expected = next(collector).clone()
+    arguments: dict[str, Any] = {"frames_per_batch": 12, "seed": 4, "inference": "server", "update_interval": 2}
+    with DistributedSyncDataCollector([make] * 2, policy(), **arguments) as collector:
+        assert_equal_data(next(collector), expected)
+        assert collector.stats()["served_rows"] >= 12
+
+
+def test_processes_of_a_node_deliver_their_batches_alone() -> None:
+    inside: dict[str, Any] = {"collector_class": "multi_async", "num_workers_per_collector": 2}
+    with DistributedDataCollector(make, policy(), frames_per_batch=8, **inside) as collector:
+        ids = torch.cat([next(collector)["collector", "traj_ids"] for _ in range(4)])
+
+    _, counts = ids.unique(return_counts=True)
+    assert counts.max() <= 4

@@ -58,12 +58,17 @@ with RPCDataCollector([make] * 2, acting, sync=True, **arguments) as collector:
         acting.module.weight.fill_(5.0)
     collector.update_policy_weights_()
     print(next(collector)["used"].unique().tolist())
-try:
-    RPCDataCollector(make, frames_per_batch=4)
-except StateError as error:
-    print("starts once in a process" in str(error))
+    try:
+        RPCDataCollector(make, frames_per_batch=4)
+    except StateError as error:
+        print("runs once at a time in a process" in str(error))
+with RPCDataCollector(make, frames_per_batch=6, seed=3) as collector:
+    second = next(collector)
+with RPCDataCollector(make, frames_per_batch=6, seed=3) as collector:
+    assert_equal_data(next(collector), second)
+    print("again")
 """
-    assert run(tmp_path, program) == ["[5.0]", "True"]
+    assert run(tmp_path, program) == ["[5.0]", "True", "again"]
 
 
 @pytest.mark.exhaustive

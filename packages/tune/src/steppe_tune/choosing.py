@@ -18,7 +18,9 @@ _SHORT = 100e-6
 _LONG = 1e-3
 
 
-def candidates(cost: EnvCost, num_envs: int, cores: int, *, pools: bool, seconds: float) -> tuple[list[Setting], str]:
+def candidates(
+    cost: EnvCost, num_envs: int, cores: int, *, pools: bool, seconds: float, policy: bool = False
+) -> tuple[list[Setting], str]:
     """Return the settings to compare for a number of environments, and a sentence about those that are left out.
 
     Args:
@@ -27,6 +29,8 @@ def candidates(cost: EnvCost, num_envs: int, cores: int, *, pools: bool, seconds
         cores: number of usable cores.
         pools: whether steppe-pools is installed.
         seconds: how long making the environments of all settings may take.
+        policy: whether a policy chooses the actions. Where it acts then matters too, unless steps are so short that
+            messages about single steps cost more than the steps.
     """
     settings = [Setting("one")]
     if num_envs > 1:
@@ -40,6 +44,9 @@ def candidates(cost: EnvCost, num_envs: int, cores: int, *, pools: bool, seconds
             settings.append(Setting("processes", num_envs, shared, caller_share=True))
         if pools and not cost.is_batch:
             settings += [Setting("pool", num_envs), Setting("pool", num_envs, threads=True)]
+            if policy and cost.step > _SHORT:
+                places = [(threads, served) for threads in (True, False) for served in (True, False)]
+                settings += [Setting("collector", num_envs, threads=each[0], served=each[1]) for each in places]
     kept: list[Setting] = []
     left_out: list[Setting] = []
     remaining = seconds
@@ -58,13 +65,13 @@ def candidates(cost: EnvCost, num_envs: int, cores: int, *, pools: bool, seconds
 
 def seconds_to_make(setting: Setting, cost: EnvCost, cores: int) -> float:
     """Return an estimate of how long making the environments of a setting takes."""
-    at_once = {"processes": min(setting.num_processes, cores), "pool": cores}.get(setting.kind, 1)
+    at_once = {"processes": min(setting.num_processes, cores), "pool": cores, "collector": cores}.get(setting.kind, 1)
     return cost.making * setting.num_envs / at_once
 
 
 def batch_sizes(best: Setting, num_envs: int) -> list[Setting]:
     """Return the best setting with other numbers of environments: half, twice and four times as many."""
-    if best.kind == "one" or best.kind == "pool":
+    if best.kind in ("one", "pool", "collector"):
         return []
     sizes = [size for size in (num_envs // 2, 2 * num_envs, 4 * num_envs) if size >= max(2, best.num_processes)]
     return [
@@ -95,7 +102,7 @@ def choose(measured: Sequence[Measured], cost: EnvCost, cores: int) -> tuple[Mea
     reached = best.speed * cost.frame / cores
     if best.setting.kind != "one":
         reasons.append(f"It reaches {reached:.0%} of the limit, {cores} cores that only step environments.")
-    if cost.policy and cost.policy > cost.frame * best.setting.num_envs / cores:
+    if best.setting.kind != "collector" and cost.policy > cost.frame * best.setting.num_envs / cores > 0:
         reasons.append(
             f"The policy takes {cost.policy * 1e3:.2f} ms for each batch, longer than the steps: a larger batch, or a "
             "collector with worker processes (MultiSyncDataCollector), divides its cost."
@@ -123,6 +130,13 @@ def _why(best: Setting, measured: Sequence[Measured], cost: EnvCost, cores: int)
         if cores == 1:
             return "There is one core, which this process uses."
         return f"A step takes {step}: waking other processes takes longer than they save."
+    if best.kind == "collector":
+        if best.served:
+            return (
+                f"A step takes {step}: no environment waits for another one, and the policy, served in one place, acts "
+                "for those that wait at the same time."
+            )
+        return f"A step takes {step}, and the policy is small enough to act in each worker."
     if best.kind == "pool":
         if cost.unevenness >= _UNEVEN:
             return (

@@ -10,7 +10,10 @@ from steppe.errors import ClosedError
 
 from .results import Setting
 
-__all__ = ["Contestant", "PoolContestant", "make_contestant", "make_one"]
+__all__ = ["CollectorContestant", "Contestant", "PoolContestant", "make_contestant", "make_one"]
+
+#: Frames of a batch of one environment of a collector.
+_FRAMES = 16
 
 
 def make_one(maker: Any) -> Any:
@@ -28,8 +31,14 @@ def make_contestant(setting: Setting, maker: Any, policy: Any, seed: int) -> Con
         seed: the seed of environments and random actions.
     """
     n = setting.num_envs
+    backend = "threading" if setting.threads else "multiprocessing"
+    if setting.kind == "collector":
+        inference = "server" if setting.served else "worker"
+        collector = steppe.AsyncBatchedCollector(
+            [maker] * n, policy, frames_per_batch=_FRAMES, seed=seed, backend=backend, inference=inference
+        )
+        return CollectorContestant(setting, collector)
     if setting.kind == "pool":
-        backend = "threading" if setting.threads else "multiprocessing"
         pool = steppe.AsyncEnvPool([maker] * n, backend=backend)
         return PoolContestant(setting, pool, policy, seed)
     if setting.kind == "one":
@@ -107,3 +116,31 @@ class PoolContestant(Contestant):
             received += len(ready[-1])
         self._root = ready
         return received
+
+
+class CollectorContestant(Contestant):
+    """A collector whose environments go on by themselves.
+
+    Args:
+        setting: how the environments are stepped.
+        collector: the collector; shut down by :meth:`close`.
+    """
+
+    def __init__(self, setting: Setting, collector: Any) -> None:
+        self.setting, self.collector = setting, collector
+        try:
+            next(collector)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, steps: int) -> int:
+        """Take batches of about ``steps`` steps of each environment; return the number of frames."""
+        received = 0
+        while received < steps * self.setting.num_envs:
+            received += next(self.collector).numel()
+        return received
+
+    def close(self) -> None:
+        """End the environments."""
+        self.collector.shutdown(raise_on_error=False)

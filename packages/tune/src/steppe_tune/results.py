@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 __all__ = ["EnvCost", "Kind", "Measured", "Setting", "Tuning"]
 
-Kind: TypeAlias = Literal["one", "serial", "processes", "pool"]
+Kind: TypeAlias = Literal["one", "serial", "processes", "pool", "collector"]
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,13 @@ class Setting:
     """A way to step environments.
 
     Attributes:
-        kind: ``"one"`` environment, ``"serial"`` (SerialEnv), ``"processes"`` (ParallelEnv) or ``"pool"``
-            (AsyncEnvPool).
+        kind: ``"one"`` environment, ``"serial"`` (SerialEnv), ``"processes"`` (ParallelEnv), ``"pool"``
+            (AsyncEnvPool) or ``"collector"`` (AsyncBatchedCollector, only with a policy).
         num_envs: number of environments.
         num_processes: number of processes that share them, only for ``"processes"``.
         caller_share: whether the caller is one of these processes.
-        threads: whether the pool has threads instead of processes.
+        threads: whether the pool, or the collector, has threads instead of processes.
+        served: whether the policy of the collector acts in one place, instead of in each worker.
     """
 
     kind: Kind
@@ -28,6 +29,7 @@ class Setting:
     num_processes: int = 1
     caller_share: bool = False
     threads: bool = False
+    served: bool = False
 
     @property
     def label(self) -> str:
@@ -40,7 +42,10 @@ class Setting:
             share = ", caller_share" if self.caller_share else ""
             processes = "1 process" if self.num_processes == 1 else f"{self.num_processes} processes"
             return f"ParallelEnv({self.num_envs}), {processes}{share}"
-        return f"AsyncEnvPool({self.num_envs}), {'threads' if self.threads else 'processes'}"
+        where = "threads" if self.threads else "processes"
+        if self.kind == "collector":
+            return f"AsyncBatchedCollector({self.num_envs}), {where}, policy {'served' if self.served else 'in each'}"
+        return f"AsyncEnvPool({self.num_envs}), {where}"
 
     def code(self, maker: str) -> str:
         """Return a line of Python that makes the environments.
@@ -56,13 +61,19 @@ class Setting:
             share = ", caller_share=True" if self.caller_share else ""
             return f"env = ParallelEnv({self.num_envs}, {maker}, num_processes={self.num_processes}{share})"
         backend = "threading" if self.threads else "multiprocessing"
+        if self.kind == "collector":
+            inference = "server" if self.served else "worker"
+            return (
+                f"collector = AsyncBatchedCollector([{maker}] * {self.num_envs}, policy, frames_per_batch=..., "
+                f'inference="{inference}", backend="{backend}")'
+            )
         return f'pool = AsyncEnvPool([{maker}] * {self.num_envs}, backend="{backend}")'
 
     @property
     def complexity(self) -> tuple[int, int, int]:
         """An order of settings: of two that are equally fast, the smaller one is simpler."""
-        rank = {"one": 0, "serial": 1, "processes": 2, "pool": 4}[self.kind]
-        rank += self.caller_share or (self.kind == "pool" and not self.threads)
+        rank = {"one": 0, "serial": 1, "processes": 2, "pool": 4, "collector": 6}[self.kind]
+        rank += self.caller_share or (self.kind in ("pool", "collector") and not self.threads)
         return (rank, self.num_processes, self.num_envs)
 
 

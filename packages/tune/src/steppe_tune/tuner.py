@@ -75,7 +75,9 @@ def tune(
     progress(0.0, "one environment")
     cost = measure_cost(maker, policy=policy, num_envs=n, seconds=seconds * _PARTS[0], seed=seed)
 
-    settings, left_out = candidates(cost, n, cores, pools=find_spec("steppe_pools") is not None, seconds=seconds)
+    settings, left_out = candidates(
+        cost, n, cores, pools=find_spec("steppe_pools") is not None, seconds=seconds, policy=policy is not None
+    )
     options: dict[str, Any] = {"policy": policy, "seed": seed, "report": progress}
     part = _PARTS[1] if num_envs is None else _PARTS[1] + _PARTS[2]
     progress.begin(part)

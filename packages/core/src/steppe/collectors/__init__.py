@@ -15,6 +15,7 @@ from typing import Any
 from steppe.collectors.acting import first_call
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import BaseCollector, DataCollectorBase
+from steppe.collectors.batch_memory import BatchMemory
 from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import STORED, Delivery
 from steppe.collectors.engine import Collector
@@ -33,16 +34,15 @@ from steppe.collectors.presets import (
 from steppe.collectors.request_form import RequestEngine
 from steppe.collectors.schedules import Continuous, Lockstep
 from steppe.collectors.serving import WorkerLink
-from steppe.collectors.sole_use import OWN_ENV, SoleUse
+from steppe.collectors.sole_use import OWN_ENV
 from steppe.collectors.trajectories import scatter, split_trajectories
-from steppe.collectors.weights import Field, NewWeights, values_for, write_into
+from steppe.collectors.weights import Field, NewWeights, SourcePolicy, fields_of, values_for, write_into
 from steppe.collectors.worker_group import WorkerGroup
-from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, STOP
+from steppe.collectors.worker_messages import PER_WORKER, STOP
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import rows_ended as row_ends
 
 __all__ = [
-    "HAS_WEIGHTS",
     "OWN_ENV",
     "PER_WORKER",
     "STOP",
@@ -50,6 +50,7 @@ __all__ = [
     "AgentDeclarations",
     "AsyncCollector",
     "BaseCollector",
+    "BatchMemory",
     "Collector",
     "CollectorBackend",
     "Continuous",
@@ -66,12 +67,13 @@ __all__ = [
     "NewWeights",
     "PolicyContent",
     "RequestEngine",
-    "SoleUse",
+    "SourcePolicy",
     "SyncDataCollector",
     "WorkerGroup",
     "WorkerLink",
     "WorkersBackend",
     "aSyncDataCollector",
+    "fields_of",
     "first_call",
     "row_ends",
     "scatter",

@@ -11,12 +11,12 @@ from steppe.collectors import Collector, Continuous, Lockstep, WorkerGroup
 from steppe.errors import ArgumentError
 from steppe_ray.cluster import check_resources, connect
 from steppe_ray.ray_group import DEFAULT_CONFIG, RayGroup
-from steppe_remote import makers_of_nodes, weight_update_hook
+from steppe_remote import InferenceCollector, makers_of_nodes, weight_update_hook
 
 __all__ = ["RayCollector"]
 
 
-class RayCollector(Collector):
+class RayCollector(InferenceCollector):
     """Collect in actors of a Ray cluster, each with environments and a copy of the policy.
 
     It is a :class:`~steppe.Collector` in every other respect: the same data for the same seed, the same errors,
@@ -31,10 +31,11 @@ class RayCollector(Collector):
         sync: True: each batch holds the data of all actors, ``[actors, ...]``, made with the latest weights, and
             ``frames_per_batch`` is that of all together. False: a batch is that of one actor, whichever is ready, and
             its data may have been made with weights that are a batch old.
-        num_workers_per_collector: environments of each actor, in as many processes with ``collector_class`` set to
-            :class:`~steppe.MultiSyncDataCollector`, otherwise in the process of the actor. The policy is called once
-            for all of them.
-        collector_class: see ``num_workers_per_collector``. Default: :class:`~steppe.SyncDataCollector`.
+        num_workers_per_collector: environments of each actor.
+        collector_class: how an actor steps them. :class:`~steppe.SyncDataCollector`, the default: in its process.
+            :class:`~steppe.MultiSyncDataCollector`: in as many processes, with one call of the policy for all of them.
+            :class:`~steppe.MultiaSyncDataCollector`: in as many processes, each with a copy of the policy, and the
+            batches of an actor are those of whichever process is ready.
         collector_kwargs: further arguments for the collectors of the actors.
         remote_configs: options of an actor, such as ``{"num_cpus": 2, "resources": {"fast": 1}}``; or a list with one
             for each. Default: one CPU.
@@ -43,6 +44,8 @@ class RayCollector(Collector):
             ``shutdown`` ends.
         update_after_each_batch: update the weights of the actors with every batch.
         max_weight_update_interval: update them before a batch if this many batches were collected since the last time.
+        inference, max_batch_size, server_timeout: with ``inference="server"`` the policy acts in this process for all
+            actors, see :class:`~steppe_remote.InferenceCollector`.
         restart: replace an actor that dies, with a warning. The replacement collects the batch that was lost again.
             Without it, the death of an actor raises WorkerError.
         **kwargs: see :class:`~steppe.Collector`.
@@ -97,7 +100,12 @@ class RayCollector(Collector):
         name, configs = type(self).__name__, self.configs_for(n)
         check_resources(name, configs)
         self._group = RayGroup(name, configs, restart=self._restart, start_timeout=settings["start_timeout"])
+        self._group.joins_batches = self.schedule is Lockstep
         return self._group
+
+    def inference_host(self) -> str | None:
+        """Return the address of this node, where the actors find a policy that is served."""
+        return str(ray.util.get_node_ip_address())
 
     def configs_for(self, n: int) -> list[dict[str, Any]]:
         """Return the options of each of ``n`` actors.

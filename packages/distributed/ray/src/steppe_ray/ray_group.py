@@ -84,16 +84,26 @@ class RayGroup(RemoteGroup):
     def launch(self, worker: int) -> None:
         actor = ray.remote(concurrency_groups={"control": 1})(RayWorker)
         self._actors[worker] = actor.options(**self._configs[worker]).remote(worker)
+        if worker in self.places:  # it replaces an actor that has ended
+            self._place(worker, _PLACE)
 
     def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
         free, needed = ray.available_resources(), needed_resources(self._configs)
         has_room = all(free.get(resource, 0.0) >= amount for resource, amount in needed.items())
         super().begin(payloads, num_threads=num_threads)
         for worker in range(self.n):
-            self._place(worker, self._start_timeout if has_room else _PLACE)
+            try:
+                self._place(worker, self._start_timeout if has_room else _PLACE)
+            except WorkerGone as gone:
+                raise self.worker_error(worker, gone) from gone
 
     def _place(self, worker: int, timeout: float | None) -> None:
-        """Wait until the cluster has started an actor."""
+        """Wait until the cluster has started an actor.
+
+        Raises:
+            ClusterError: it has not, in time.
+            WorkerGone: the actor has ended.
+        """
         handle = self.submit(worker, "where")
         ready, _ = ray.wait([handle], timeout=timeout)
         if not ready:
@@ -105,7 +115,7 @@ class RayGroup(RemoteGroup):
         try:
             self.places[worker] = ray.get(handle)
         except ray.exceptions.RayError as error:
-            raise self.worker_error(worker, WorkerGone(_first_line(error))) from error
+            raise WorkerGone(_first_line(error)) from error
 
     def submit(self, worker: int, method: str, *args: Any) -> Any:
         call = getattr(self._actors[worker], method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from datetime import timedelta
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from steppe.errors import BackendError
 from steppe_remote import Packed, dumps, loads
 
-__all__ = ["Channel", "PointToPoint", "new_group"]
+__all__ = ["Channel", "PointToPoint", "check_backend", "new_group"]
 
 #: An idle collector may wait this long: its end is noticed by the connection, not by a time limit.
 _FOREVER = timedelta(days=365)
@@ -32,17 +33,36 @@ class PointToPoint(Protocol):
         """Begin to receive a tensor."""
 
 
-def new_group(backend: str, store: Any, rank: int, size: int) -> PointToPoint:
-    """Return a process group of its own, so that the default group stays free for the program.
+def check_backend(backend: str) -> None:
+    """Refuse a backend that cannot work here, before any process is started.
 
     Raises:
-        BackendError: torch was built without the backend.
+        BackendError: the backend is unknown, or torch or the machine lacks what it needs.
     """
     available = {"gloo": dist.is_gloo_available, "nccl": dist.is_nccl_available, "mpi": dist.is_mpi_available}
     if backend not in available:
         raise BackendError(f"backend is 'gloo', 'nccl' or 'mpi', found {backend!r}.")
     if not available[backend]():
         raise BackendError(f"This torch was built without {backend}: take backend='gloo', or another build of torch.")
+    if backend == "nccl" and not torch.cuda.is_available():
+        raise BackendError(
+            "backend='nccl' sends messages through GPUs, and this machine shows torch none: take backend='gloo', or "
+            "see why torch.cuda.is_available() is False."
+        )
+    if backend == "mpi" and "OMPI_COMM_WORLD_SIZE" not in os.environ and "PMI_SIZE" not in os.environ:
+        raise BackendError(
+            "backend='mpi' works between processes that mpirun has started, and this one was not: take "
+            "backend='gloo', or start all ranks with mpirun."
+        )
+
+
+def new_group(backend: str, store: Any, rank: int, size: int) -> PointToPoint:
+    """Return a process group of its own, so that the default group stays free for the program.
+
+    Raises:
+        BackendError: see :func:`check_backend`.
+    """
+    check_backend(backend)
     group: Any
     if backend == "mpi":
         dist.init_process_group("mpi")

@@ -72,9 +72,15 @@ def serve(meeting: Meeting, rank: int) -> None:
 # -- RPC --------------------------------------------------------------------------------------------------------------
 
 
-def rpc_name(rank: int) -> str:
-    """Return the name of a rank: 0 is the collector."""
-    return f"steppe{rank}"
+def rpc_name(rank: int, start: int) -> str:
+    """Return the name of a rank: 0 is the collector.
+
+    Args:
+        rank: of the process.
+        start: how often RPC was started before in the process of the collector. torch counts its calls by the names of
+            all ranks, so names that are used again would wait for calls that the nodes have never heard of.
+    """
+    return f"steppe{start}-{rank}"
 
 
 def rpc_options(host: str, port: int) -> rpc.TensorPipeRpcBackendOptions:
@@ -87,6 +93,20 @@ def rpc_options(host: str, port: int) -> rpc.TensorPipeRpcBackendOptions:
     return rpc.TensorPipeRpcBackendOptions(
         num_worker_threads=8, rpc_timeout=_CONNECT, init_method=f"tcp://{host}:{port}"
     )
+
+
+def rpc_starts() -> int:
+    """Return how often RPC was started in this process."""
+    return int(getattr(rpc, "_init_counter", 0))
+
+
+def rpc_runs() -> bool:
+    """Return whether RPC runs in this process."""
+    try:
+        rpc.get_worker_info()
+    except RuntimeError:
+        return False
+    return True
 
 
 def call_in_node(method: str, args: tuple[Any, ...]) -> Any:
@@ -121,7 +141,10 @@ def _serve_rpc(meeting: Meeting, rank: int) -> None:
     _worker = RemoteWorker(rank - 1)
     store = meeting.store()
     options = rpc_options(meeting.host, int(store.get("rpc_port")))  # waits until the collector has set it
-    rpc.init_rpc(rpc_name(rank), rank=rank, world_size=meeting.size, rpc_backend_options=options)  # type: ignore[no-untyped-call]
+    # torch numbers the starts of RPC in a process, and processes whose numbers differ never meet. A start without the
+    # others is no way to count: torch's autograd keeps the rank of the first start.
+    start = rpc._init_counter = int(store.get("rpc_start"))
+    rpc.init_rpc(rpc_name(rank, start), rank=rank, world_size=meeting.size, rpc_backend_options=options)  # type: ignore[no-untyped-call]
     while not _ended.wait(1.0):
         try:
             store.check(["ready1"])  # fails when the process of the collector is gone

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from steppe.collectors import Collector, Continuous, Lockstep, WorkerGroup
+from steppe_distributed.channel import check_backend
 from steppe_distributed.launchers import TorchrunLauncher, launcher_for
 from steppe_distributed.node_group import ProcessGroupNodes, RpcNodes
-from steppe_remote import makers_of_nodes, weight_update_hook
+from steppe_distributed.rendezvous import host_name
+from steppe_remote import InferenceCollector, makers_of_nodes, weight_update_hook
 
 __all__ = ["DistributedDataCollector", "DistributedSyncDataCollector", "RPCDataCollector"]
 
 
-class _NodeCollector(Collector):
+class _NodeCollector(InferenceCollector):
     """The arguments and the group of collectors on nodes."""
 
     uses_rpc: ClassVar[bool] = False
@@ -42,6 +44,8 @@ class _NodeCollector(Collector):
         makers = makers_of_nodes(name, create_env_fn, num_collectors, num_workers_per_collector, collector_class)
         self.schedule = Lockstep if sync else Continuous  # type: ignore[misc]
         self._transport = "rpc" if self.uses_rpc else backend
+        if not self.uses_rpc:
+            check_backend(backend)
         self._port = None if tcp_port is None else int(tcp_port)
         self._launcher = launcher_for(launcher, slurm_kwargs)
         if isinstance(self._launcher, TorchrunLauncher):
@@ -57,7 +61,13 @@ class _NodeCollector(Collector):
         """Return the nodes, not started yet."""
         kind = RpcNodes if self.uses_rpc else ProcessGroupNodes
         timeout = settings["start_timeout"]
-        return kind(type(self).__name__, n, self._launcher, self._transport, self._port, timeout)
+        group = kind(type(self).__name__, n, self._launcher, self._transport, self._port, timeout)
+        group.joins_batches = self.schedule is Lockstep
+        return group
+
+    def inference_host(self) -> str | None:
+        """Return the name under which nodes find this machine; None if they are on it."""
+        return None if self._launcher.is_local else host_name(local=False)
 
 
 class DistributedDataCollector(_NodeCollector):
@@ -79,8 +89,12 @@ class DistributedDataCollector(_NodeCollector):
             the other ranks of ``torchrun``, which run the same program, and become nodes here.
         slurm_kwargs: options of the jobs of submitit, and ``folder`` for their logs.
         tcp_port: the port where nodes meet; None: a free one.
-        num_workers_per_collector, collector_class: environments of each node: in its process, or in processes beside
-            it with :class:`~steppe.MultiSyncDataCollector`. The policy is called once for all of them.
+        num_workers_per_collector: environments of each node.
+        collector_class: how a node steps them: in its process (:class:`~steppe.SyncDataCollector`); in processes with
+            one call of the policy for all of them (:class:`~steppe.MultiSyncDataCollector`); or in processes that each
+            have a policy, and deliver their batches alone (:class:`~steppe.MultiaSyncDataCollector`).
+        inference, max_batch_size, server_timeout: with ``inference="server"`` the policy acts in this process for all
+            nodes, see :class:`~steppe_remote.InferenceCollector`.
         collector_kwargs: further arguments for the collectors of nodes.
         update_after_each_batch: update the weights of nodes with every batch.
         max_weight_update_interval, update_interval: update them before a batch if this many batches were collected
@@ -113,7 +127,10 @@ class DistributedSyncDataCollector(_NodeCollector):
 
 
 class RPCDataCollector(_NodeCollector):
-    """Collect on nodes that are called by torch's RPC, which starts once in a process: it can have one such collector.
+    """Collect on nodes that are called by torch's RPC, of which a process has one at a time.
+
+    A second collector can be made after ``shutdown`` of the first. RPC that the program has started itself must be shut
+    down too.
 
     Args:
         create_env_fn, policy, kwargs: see :class:`DistributedDataCollector`, without ``backend``.

@@ -15,7 +15,17 @@ import torch.distributed.rpc as rpc
 from steppe.errors import StateError
 from steppe_distributed.channel import Channel, new_group
 from steppe_distributed.launchers import Launcher
-from steppe_distributed.node import ANSWERS, CALLS, call_in_node, rpc_name, rpc_options, with_arrays, with_tensors
+from steppe_distributed.node import (
+    ANSWERS,
+    CALLS,
+    call_in_node,
+    rpc_name,
+    rpc_options,
+    rpc_runs,
+    rpc_starts,
+    with_arrays,
+    with_tensors,
+)
 from steppe_distributed.rendezvous import Meeting, NodeError, free_port, host_name, open_store
 from steppe_remote import RemoteGroup, WorkerGone
 
@@ -152,33 +162,32 @@ class RpcNodes(NodeGroup):
     """Nodes that are called by torch's RPC; see :class:`NodeGroup`.
 
     Raises:
-        StateError: RPC was started in this process before: torch numbers the starts, and processes whose numbers differ
-            never meet.
+        StateError: RPC runs in this process already: torch has one RPC agent in a process.
     """
 
     _connected = False
-    _was_started = False
 
     def __init__(self, name: str, *args: Any) -> None:
-        if RpcNodes._was_started:
+        if rpc_runs():
             raise StateError(
-                f"{name}: torch's RPC starts once in a process, and it was started before. Keep the first collector, "
-                "take DistributedDataCollector, or make this collector in another process."
+                f"{name}: torch's RPC runs once at a time in a process, and it is running: shut the other "
+                "RPCDataCollector, or your own RPC, down first. DistributedDataCollector has no such limit."
             )
         super().__init__(name, *args)
 
     def connect_transport(self) -> None:
-        RpcNodes._was_started = True
         port = free_port()
+        self._start = rpc_starts()
+        self.store.set("rpc_start", str(self._start))
         self.store.set("rpc_port", str(port))
         options = rpc_options(self.meeting.host, port)
-        rpc.init_rpc(rpc_name(0), rank=0, world_size=self.n + 1, rpc_backend_options=options)  # type: ignore[no-untyped-call]
+        rpc.init_rpc(rpc_name(0, self._start), rank=0, world_size=self.n + 1, rpc_backend_options=options)  # type: ignore[no-untyped-call]
         self._connected = True
 
     def submit(self, worker: int, method: str, *args: Any) -> Future[Any]:
         call: Future[Any] = Future()
         arguments = tuple(with_tensors(arg) for arg in args)
-        remote = rpc.rpc_async(rpc_name(worker + 1), call_in_node, args=(method, arguments), timeout=0)
+        remote = rpc.rpc_async(rpc_name(worker + 1, self._start), call_in_node, args=(method, arguments), timeout=0)
 
         def done(answered: Any) -> None:
             try:

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDictBase
 
-from steppe.collectors import Field, NewWeights, WorkerGroup
+from steppe.collectors import BatchMemory, Field, NewWeights, WorkerGroup
 from steppe.errors import WorkerError
+from steppe.specs import Composite
 from steppe.workers import SHUTDOWN_TIMEOUT, gather_context, pickled
 from steppe_remote.packing import dumps, loads
 from steppe_remote.remote_worker import Message
@@ -22,6 +24,9 @@ __all__ = ["RemoteGroup", "WorkerGone"]
 
 #: Trajectories that a worker may begin before it is replaced; the replacement numbers its own behind them.
 _TRAJECTORIES = 1 << 32
+
+#: Replacements of a worker that may end one after another before its call is given up.
+_ATTEMPTS = 5
 
 
 class WorkerGone(Exception):
@@ -46,10 +51,13 @@ class RemoteGroup(WorkerGroup):
 
     Attributes:
         lost_batches: how many batches were lost with workers that were replaced.
+        joins_batches: the batches of all workers are delivered as one. Large ones are then copied to memory of the
+            caller as they come, which is used again and thus faster to write than new memory.
     """
 
     weights: RemoteWeights
     label = "collector"
+    joins_batches = False
 
     def __init__(self, n: int, *, restart: bool = False) -> None:
         self.n, self._restart = n, restart
@@ -62,6 +70,7 @@ class RemoteGroup(WorkerGroup):
         self._tasks: list[bytes] = []
         self._context: Any = None
         self._num_threads = 1
+        self._memory: BatchMemory | None = None
         #: The newest message of each kind that changes how a worker works: its replacement gets them too.
         self._settings: list[dict[Any, Any]] = [{} for _ in range(n)]
 
@@ -149,9 +158,32 @@ class RemoteGroup(WorkerGroup):
             message = self._after_end(worker, gone)
         if message[0] == "said":
             self._handles[worker] = self.submit(worker, "more")
-        else:
-            self._pending.pop(worker, None)
-        return self._answer(worker, message)
+            return self._answer(worker, message)
+        call = self._pending.pop(worker, None)
+        answer = self._answer(worker, message)
+        if self._memory is None or call is None or call[0] != "batch":
+            return answer
+        return self._stored(worker, call[2], *answer)
+
+    def batch_memory(self, spec: Composite, *, one_block: bool) -> BatchMemory | None:
+        if self.joins_batches and self.n > 1:
+            memory = BatchMemory(spec, self.n, one_block=one_block)
+            # Of a small batch, memory that is used again would be copied once more for the caller.
+            self._memory = memory if one_block or memory.storage.rows[0] > 1 else None
+        return self._memory
+
+    def _stored(
+        self, worker: int, block: int, batch: TensorDictBase | None, steps: int
+    ) -> tuple[TensorDictBase | None, int]:
+        """Copy a batch to its place in the memory of all; one with other entries stays as it is."""
+        assert self._memory is not None
+        targets = {key: tensor[block, worker] for key, tensor in self._memory.storage.tensors.items()}
+        values = {} if batch is None else {key: batch.get(key, None) for key in targets}
+        if any(value is None or value.shape != targets[key].shape for key, value in values.items()):
+            return batch, steps
+        for key, value in values.items():
+            targets[key].copy_(value)
+        return None, steps
 
     def _answer(self, worker: int, message: Message) -> Any:
         kind, value = message
@@ -205,13 +237,27 @@ class RemoteGroup(WorkerGroup):
         self.lost_batches += is_batch
         lost = "the batch that it collected is lost, and collected again" if is_batch else "its call is repeated"
         warnings.warn(f"Worker {worker} ended unexpectedly: {gone}. It is replaced; {lost}.", stacklevel=2)
-        self._replaced[worker] += 1
-        self.launch(worker)
-        self._answer(worker, self._result(worker, self._submit_start(worker)))
-        self._answer(worker, self._result(worker, self._submit_connect(worker)))
+        for _ in range(_ATTEMPTS):
+            self._replaced[worker] += 1
+            try:
+                self.launch(worker)
+                return self._repeated(worker, message)
+            except WorkerGone as again:
+                gone = again  # whatever ended the first one may have ended the replacement too
+        raise self.worker_error(worker, gone) from None
+
+    def _repeated(self, worker: int, message: Any) -> Message:
+        """Prepare a replacement, and let it repeat a call; returns the answer.
+
+        Raises:
+            WorkerGone: it has ended too.
+        """
+        self._answer(worker, self.result(worker, self._submit_start(worker)))
+        self._answer(worker, self.result(worker, self._submit_connect(worker)))
         for setting in self._settings_of_replacement(worker):
-            self._answer(worker, self._result(worker, self.submit(worker, "call", dumps(setting), None)))
-        return self._result(worker, self._submit_call(worker, message))
+            self._answer(worker, self.result(worker, self.submit(worker, "call", dumps(setting), None)))
+        answer: Message = self.result(worker, self._submit_call(worker, message))
+        return answer
 
     def _settings_of_replacement(self, worker: int) -> list[Any]:
         count = self._replaced[worker]

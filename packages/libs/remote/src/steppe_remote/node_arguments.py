@@ -7,10 +7,19 @@ from functools import partial
 from typing import Any
 
 from steppe import ParallelEnv, SerialEnv
-from steppe.collectors import Collector, MultiSyncDataCollector, SyncDataCollector
+from steppe.collectors import Collector, MultiaSyncDataCollector, MultiSyncDataCollector, SyncDataCollector
 from steppe.errors import ArgumentError, NotSupported, SpecError
+from steppe_remote.nested_link import WorkersOfNode
 
 __all__ = ["makers_of_nodes", "weight_update_hook"]
+
+#: The classes whose work a node can do, by TorchRL's names of them.
+_CLASSES: dict[str | None, type[Collector]] = {
+    None: SyncDataCollector,
+    "single": SyncDataCollector,
+    "multi_sync": MultiSyncDataCollector,
+    "multi_async": MultiaSyncDataCollector,
+}
 
 
 def makers_of_nodes(
@@ -30,24 +39,27 @@ def makers_of_nodes(
         num_nodes: the number of nodes; None: as many as the list has, or 1.
         num_workers: the number of environments of a node.
         collector_class: a class that collects in one process, or in several: then so do the environments of a node.
+            Its name in TorchRL's form, such as ``"multi_async"``, is the same.
         argument: the name of the argument ``num_nodes``.
 
     Raises:
         SpecError: the numbers contradict each other.
-        NotSupported: the class delivers the batches of single workers.
+        NotSupported: the class is another one.
     """
     makers = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * (num_nodes or 1)
     if num_nodes is not None and num_nodes != len(makers):
         raise ArgumentError(f"{name}: {argument}={num_nodes}, and create_env_fn lists {len(makers)}.")
     if not makers or num_workers < 1:
         raise SpecError(f"{name} needs at least one environment, found {len(makers)} nodes of {num_workers}.")
-    chosen = SyncDataCollector if collector_class in (None, "single") else collector_class
-    chosen = MultiSyncDataCollector if chosen == "multi_sync" else chosen
-    if not isinstance(chosen, type) or chosen not in (Collector, SyncDataCollector, MultiSyncDataCollector):
+    named = collector_class is None or isinstance(collector_class, str)
+    chosen: Any = _CLASSES.get(collector_class) if named else collector_class  # type: ignore[arg-type]
+    if not isinstance(chosen, type) or chosen not in (Collector, *_CLASSES.values()):
         raise NotSupported(
-            f"{name}: collector_class is SyncDataCollector or MultiSyncDataCollector, found {collector_class!r}. For "
-            f"batches of whichever worker is ready, take sync=False and a larger {argument}."
+            f"{name}: collector_class is SyncDataCollector, MultiSyncDataCollector or MultiaSyncDataCollector, found "
+            f"{collector_class!r}."
         )
+    if chosen is MultiaSyncDataCollector:
+        return [WorkersOfNode(maker, num_workers) for maker in makers]
     if num_workers == 1:
         return makers
     batch = ParallelEnv if chosen is MultiSyncDataCollector else SerialEnv

@@ -12,6 +12,7 @@ import torch
 
 from steppe.collectors import PER_WORKER, STOP, Field, WorkerLink
 from steppe.workers import Failure, apply_context
+from steppe_remote.nested_link import NestedLink, WorkersOfNode
 from steppe_remote.packing import Packed, dumps, loads
 from steppe_remote.weights import Published, ReceivedWeights
 
@@ -29,17 +30,19 @@ class RemoteWorker:
 
     Args:
         index: the number of the worker.
+        in_process: the worker is a thread of the caller's process, whose settings it does not change.
     """
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self._link: WorkerLink | None = None
+    def __init__(self, index: int, *, in_process: bool = False) -> None:
+        self.index, self._in_process = index, in_process
+        self._link: WorkerLink | NestedLink | None = None
         self._weights = ReceivedWeights()
         self._flags = [0] * PER_WORKER
         self._stopped = threading.Event()
         self._tasks: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="steppe-worker", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="steppe-worker", daemon=True)
+        self._thread.start()
 
     # -- called by the engine -------------------------------------------------------------------------------------
 
@@ -53,10 +56,14 @@ class RemoteWorker:
         """
 
         def begin() -> Any:
-            apply_context(context, worker=self.index)
-            torch.set_num_threads(num_threads)
-            self._link = WorkerLink(self, cloudpickle.loads(task))
-            self._link.copies_batches = False  # each is packed before the next one begins
+            if not self._in_process:
+                apply_context(context, worker=self.index)
+                torch.set_num_threads(num_threads)
+            arguments = cloudpickle.loads(task)
+            nested = isinstance(arguments["create_env_fn"], WorkersOfNode)
+            self._link = NestedLink(self, arguments) if nested else WorkerLink(self, arguments)
+            # A batch is packed, and leaves the process, before the next one overwrites its memory.
+            self._link.copies_batches = self._in_process
             return self._link.report()
 
         return self._run(begin)
@@ -103,6 +110,10 @@ class RemoteWorker:
         self._tasks.put(None)
         return message
 
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the thread after :meth:`shutdown`, for ``timeout`` seconds at most."""
+        self._thread.join(timeout)
+
     # -- the worker's end of a WorkerLink -------------------------------------------------------------------------
 
     def say(self, value: Any) -> None:
@@ -120,7 +131,7 @@ class RemoteWorker:
     # -- the thread -----------------------------------------------------------------------------------------------
 
     @property
-    def _collector_link(self) -> WorkerLink:
+    def _collector_link(self) -> WorkerLink | NestedLink:
         assert self._link is not None
         return self._link
 

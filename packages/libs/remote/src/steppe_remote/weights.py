@@ -89,16 +89,21 @@ class ReceivedWeights:
             policy: the policy.
             known: the version that the policy has; nothing is copied if it is the newest.
         """
-        version, values, attributes = self.newest
+        version, values, _ = self.newest
         if version == known:
             return known
         if values:
             write_into(policy, values)
-        new = {name: value for name, (number, value) in attributes.items() if number > self._applied}
-        if new:
+        if new := self.new_attributes():
             set_attributes(policy, new)
-            self._applied = version
         return version
+
+    def new_attributes(self) -> dict[str, Any]:
+        """Return the values of attributes that were not returned before."""
+        version, _, attributes = self.newest
+        new = {name: value for name, (number, value) in attributes.items() if number > self._applied}
+        self._applied = version if new else self._applied
+        return new
 
     def fill(self, weights: Any) -> None:
         """Do nothing: the caller publishes only weights that it has, and the others stay as the workers made them."""

@@ -1,0 +1,129 @@
+"""The cases of bench_distributed.py and scale_model.py: frames of any size, and what Ray carries alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe import ArrayEnv, Bounded, Categorical, Unbounded
+from steppe.specs import Composite
+
+__all__ = ["Frames", "cluster", "frames_per_second", "nbytes", "ray_alone", "small_actors"]
+
+#: Steps of an episode.
+_EPISODE = 100
+
+
+class Frames(ArrayEnv):
+    """An environment whose observation has ``size`` bytes, and whose step takes ``seconds`` of a core."""
+
+    def __init__(self, size: int, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.observation_spec = Composite(observation=Bounded(0, 255, (size,), dtype=torch.uint8))
+        self.action_spec, self.reward_spec = Categorical(2), Unbounded((1,))
+        self._pixels = np.random.default_rng(0).integers(0, 255, size, dtype=np.uint8)
+        self._seconds, self._steps = seconds, 0
+
+    def reset_into(self, out: Any, seed: int | None, env_info: Any) -> None:
+        self._steps = 0
+        out["observation"][...] = self._pixels
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        end = time.perf_counter() + self._seconds
+        while time.perf_counter() < end:
+            pass
+        self._steps += 1
+        out["observation"][...] = self._pixels
+        out["reward"][...] = 1.0
+        return self._steps >= _EPISODE, False
+
+
+@contextmanager
+def cluster(cpus: int = 16) -> Iterator[None]:
+    """Start a cluster on this machine, with more CPUs than it has: the actors share the cores."""
+    import ray
+
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ["RAY_TMPDIR"] = folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
+    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def small_actors() -> dict[str, Any]:
+    """Return options of an actor that takes no whole core of the cluster."""
+    return {"num_cpus": 0.5}
+
+
+def nbytes(batch: Any) -> int:
+    """Return the number of bytes of a batch."""
+    return sum(value.numel() * value.element_size() for value in batch.values(True, True))
+
+
+def frames_per_second(collector: Any, seconds: float = 0.3) -> Callable[[], float]:
+    """Return a slice of work: collect for some seconds; its figure is in frames a second."""
+
+    def run() -> float:
+        begun, frames = time.perf_counter(), 0
+        while (took := time.perf_counter() - begun) < seconds or not frames:
+            frames += next(collector).numel()
+        return frames / took
+
+    return run
+
+
+class _Holder:
+    """An actor that puts the same bytes for each call."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = np.random.default_rng(0).integers(0, 255, size, dtype=np.uint8)
+
+    def get(self) -> np.ndarray[Any, Any]:
+        return self._bytes
+
+
+def ray_alone(actors: int, batch_bytes: int, batch_frames: int, *, sync: bool, seconds: float = 0.3) -> Any:
+    """Return a slice of work: Ray carries the bytes of batches from actors to this process, and nothing else.
+
+    Args:
+        actors: how many actors put.
+        batch_bytes: the bytes of a batch of one actor.
+        batch_frames: the frames that these bytes stand for.
+        sync: get from all actors, then ask all again; or ask each again when its bytes have come.
+        seconds: the length of the slice.
+    """
+    import ray
+
+    holders = [ray.remote(_Holder).options(**small_actors()).remote(batch_bytes) for _ in range(actors)]
+    ray.get([holder.get.remote() for holder in holders])
+
+    def run() -> float:
+        begun, frames = time.perf_counter(), 0
+        calls = {} if sync else {holder.get.remote(): holder for holder in holders}
+        while (took := time.perf_counter() - begun) < seconds or not frames:
+            if sync:
+                ray.get([holder.get.remote() for holder in holders])
+                frames += batch_frames * actors
+                continue
+            (ready,), _ = ray.wait(list(calls), num_returns=1)
+            holder = calls.pop(ready)
+            ray.get(ready)
+            calls[holder.get.remote()] = holder
+            frames += batch_frames
+        if calls:
+            ray.wait(list(calls), num_returns=len(calls))
+        return frames / took
+
+    run.holders = holders  # type: ignore[attr-defined]
+    return run

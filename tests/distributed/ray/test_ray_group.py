@@ -1,0 +1,116 @@
+"""What actors have inside: large batches and weights, a policy elsewhere, and processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+from tensordict.nn import TensorDictModule
+
+pytest.importorskip("ray")
+
+from steppe import MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
+from steppe.errors import WorkerError
+from steppe_ray import RayCollector
+from steppe_ray.ray_group import RayGroup
+from steppe_testing import FailingEnv, assert_equal_data
+from tests.distributed.ray.test_ray_collector import SMALL, Affine, collected, make, policy
+
+pytestmark = [pytest.mark.matrix, pytest.mark.usefixtures("cluster")]
+
+
+def test_ten_megabytes_for_eight_actors_are_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[int] = []
+    publish = RayGroup.publish
+
+    def counted(self: RayGroup, values: dict[str, torch.Tensor]) -> Any:
+        stored.append(sum(value.nbytes for value in values.values()))
+        return publish(self, values)
+
+    monkeypatch.setattr(RayGroup, "publish", counted)
+    acting = TensorDictModule(Affine(), ["observation"], ["action", "used"])
+    acting.module.register_buffer("ballast", torch.zeros(10, 2**18))
+    with RayCollector(make, acting, num_collectors=8, sync=True, frames_per_batch=32, **SMALL) as collector:
+        next(collector)
+        stored.clear()
+        with torch.no_grad():
+            acting.module.weight.fill_(5.0)
+        collector.update_policy_weights_()
+        used = next(collector)["used"]
+
+    assert len(stored) == 1
+    assert stored[0] > 10 * 2**20
+    assert used.shape[0] == 8
+    assert used.eq(5).all()
+
+
+def test_large_batches_of_actors_belong_to_the_caller() -> None:
+    """Batches over some megabytes are copied to memory that is used again once the caller has dropped them."""
+    arguments: dict[str, Any] = {"frames_per_batch": 120_000, "seed": 4}
+    with MultiSyncDataCollector([SerialEnv(4, make)] * 2, **arguments) as collector:
+        expected = [next(collector).clone() for _ in range(4)]
+    found = collected(4, [SerialEnv(4, make)] * 2, sync=True, **arguments)
+
+    for one, other in zip(found, expected, strict=True):
+        assert_equal_data(one, other)
+
+
+def test_a_policy_is_served_to_actors() -> None:
+    acting = policy()
+    with MultiSyncDataCollector([make] * 2, acting, frames_per_batch=12, seed=4) as collector:
+        expected = next(collector).clone()
+    arguments: dict[str, Any] = {"frames_per_batch": 12, "seed": 4, "sync": True, "inference": "server", **SMALL}
+    with RayCollector([make] * 2, acting, **arguments) as collector:
+        assert_equal_data(next(collector), expected)
+        with torch.no_grad():
+            acting.module.weight.fill_(5.0)
+        collector.update_policy_weights_()
+        after = next(collector)
+        counts = collector.stats()
+
+    assert after["used"].eq(5).all()
+    assert after["collector", "policy_version"].eq(1).all()
+    assert counts["served_rows"] >= 24
+
+
+def test_an_actor_that_is_replaced_finds_the_server() -> None:
+    arguments: dict[str, Any] = {"frames_per_batch": 8, "sync": True, "inference": "server", "restart": True, **SMALL}
+    with RayCollector([make] * 2, policy(), **arguments) as collector:
+        next(collector)
+        os.kill(collector.backend.pool.places[1][1], signal.SIGKILL)
+        with pytest.warns(UserWarning, match="It is replaced"):
+            assert next(collector)["used"].eq(1).all()
+
+
+def test_processes_of_an_actor_deliver_their_batches_alone() -> None:
+    acting = policy()
+    inside: dict[str, Any] = {"collector_class": MultiaSyncDataCollector, "num_workers_per_collector": 2}
+    with RayCollector(make, acting, num_collectors=2, frames_per_batch=8, **inside, **SMALL) as collector:
+        batches = [next(collector).clone() for _ in range(6)]
+        with torch.no_grad():
+            acting.module.weight.fill_(5.0)
+        collector.update_policy_weights_()
+        while batches[-1]["used"].ne(5).any():
+            batches.append(next(collector).clone())
+        state = collector.state_dict()
+        collector.load_state_dict(state)
+        next(collector)
+
+    assert len(batches) < 20
+    assert {batch.shape for batch in batches} == {torch.Size([8])}
+    for batch in batches:
+        updated = batch["collector", "policy_version"] == 1
+        assert torch.equal(batch["used"].squeeze(-1) == 5, updated)
+    _, counts = torch.cat([batch["collector", "traj_ids"] for batch in batches]).unique(return_counts=True)
+    assert counts.max() <= 4, "an episode has four steps"
+    assert len(counts) >= 4, "all processes have delivered"
+
+
+def test_the_error_in_a_process_of_an_actor_arrives() -> None:
+    inside: dict[str, Any] = {"collector_class": "multi_async", "num_workers_per_collector": 2}
+    collector = RayCollector(lambda: FailingEnv(at=3), frames_per_batch=8, **inside, **SMALL)
+    with collector, pytest.raises(WorkerError, match="failed in step 3"):
+        next(collector)

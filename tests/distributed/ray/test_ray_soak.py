@@ -1,0 +1,90 @@
+"""Actors that die at random: right data or a named error, never a hang, and nothing left.
+
+``STEPPE_SOAK=full pytest tests/distributed/ray/test_ray_soak.py`` collects 100,000 frames, which takes some minutes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import warnings
+from functools import partial
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("ray")
+
+import ray
+
+from steppe.errors import WorkerError
+from steppe_ray import RayCollector
+from tests.distributed.unsteady import FULL, LIMIT, Unsteady, assert_counts, kill
+from tests.limits import AT_ONCE
+
+pytestmark = [
+    pytest.mark.matrix,
+    pytest.mark.timeout(1800 if FULL else 240),
+    pytest.mark.usefixtures("cluster"),
+]
+
+#: Runs, and the frames of each.
+RUNS, FRAMES = (10, 10_000) if FULL else (2, 1_000)
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_data_is_right_or_the_end_of_an_actor_is_named(seed: int) -> None:
+    chance = random.Random(seed)
+    restart, sync = seed % 2 == 0, chance.random() < 0.5
+    # With restart=True a process also ends by itself, and its replacements do; without, it would end the test early.
+    makers = [partial(Unsteady, chance.randrange(10**6), FRAMES if restart else 0) for _ in range(2)]
+    arguments: dict[str, Any] = {"frames_per_batch": 100, "total_frames": FRAMES, "batch_timeout": LIMIT}
+    config = {"num_cpus": 0.5}
+    collector = RayCollector(makers, restart=restart, sync=sync, remote_configs=config, **arguments)
+    places, pids = collector.backend.pool.places, set()
+    done = threading.Event()
+
+    def kill_at_random() -> None:
+        while not done.wait(chance.random() * (8.0 if FULL else 2.0)):
+            pids.update(pid for _, pid in places.values())
+            kill(places[chance.randrange(2)][1])
+
+    killer = threading.Thread(target=kill_at_random, daemon=True)
+    killer.start()
+    frames, ended, slowest = 0, "", 0.0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*It is replaced")
+        try:
+            begun = time.monotonic()
+            for batch in collector:
+                slowest = max(slowest, time.monotonic() - begun)
+                assert_counts(batch)
+                frames += batch.numel()
+                begun = time.monotonic()
+        except WorkerError as error:
+            ended = str(error)
+        finally:
+            done.set()
+            killer.join(AT_ONCE)
+            pids.update(pid for _, pid in places.values())
+            collector.shutdown()
+    print(f"{frames} frames, {len(pids)} actors, the slowest batch took {slowest:.1f} s, {ended[:90]!r}")
+
+    assert slowest < LIMIT
+    assert frames == FRAMES or "ended unexpectedly" in ended
+    assert_nothing_left(pids)
+
+
+def assert_nothing_left(pids: set[int]) -> None:
+    """The processes of the actors have ended, and the cluster has its resources back."""
+    end = time.monotonic() + AT_ONCE
+    total = ray.cluster_resources()
+    while time.monotonic() < end:
+        left = [pid for pid in pids if psutil.pid_exists(pid)]
+        free = ray.available_resources()
+        if not left and free.get("CPU") == total["CPU"]:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"left: processes {left}, free {free} of {total}")
