@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from rich.progress import Progress
@@ -37,8 +37,7 @@ from steppe import (
 COLLECTOR = steppe.SyncDataCollector  # steppe.RayCollector collects in an actor of a Ray cluster
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """Settings for one environment; each batch has ``n_envs * n_steps`` frames."""
 
     frames: int
