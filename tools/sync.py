@@ -31,6 +31,7 @@ _KINDS = {
     "transform": "steppe.transforms",
     "collector": "steppe.collectors",
     "function": "steppe.functions",
+    "dataset": "steppe.datasets",
     "logger": "steppe.loggers",
     "command": "steppe.commands",
 }

@@ -177,3 +177,19 @@ def test_replaced_rows_lose_their_priorities() -> None:
     buffer[0] = TensorDict({"a": torch.tensor(7)})
     counts = np.bincount(buffer.sample()["index"].numpy())
     assert follows(counts, np.array([4.0, 1.0, 4.0]))
+
+
+def test_the_smallest_weight_follows_every_change() -> None:
+    """Also of rows that stand twice in a change, of several rows with the smallest weight, and of zeros."""
+    generator = np.random.default_rng(5)
+    tree, weights = PriorityTree(50), np.zeros(50)
+    assert tree.least == np.inf
+    for _ in range(2000):
+        index = generator.integers(0, 50, int(generator.integers(1, 6)))
+        new = generator.choice([0.0, 0.25, 0.5, 1.0, 3.0], len(index))
+        new = new if generator.random() < 0.8 else 0.5
+        tree.set(index, new)
+        weights[index] = new
+        left = weights[weights > 0]
+        assert tree.least == (left.min() if len(left) else np.inf)
+        assert tree.total == pytest.approx(weights.sum())

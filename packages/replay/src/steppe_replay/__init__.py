@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steppe_replay.buffer_writer import BufferWriter
 from steppe_replay.buffers import ReplayBuffer
+from steppe_replay.datasets import DatasetFormat, DatasetNotFound, dataset_format, load_dataset
 from steppe_replay.lazy_storages import LazyMemmapStorage, LazyTensorStorage
 from steppe_replay.prioritized import PrioritizedSampler
 from steppe_replay.priority_tree import PriorityTree
@@ -16,6 +17,7 @@ from steppe_replay.tensordict_buffers import (
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
+from steppe_replay.trajectory_reader import iter_trajectories
 from steppe_replay.writers import (
     ImmutableDatasetWriter,
     RoundRobinWriter,
@@ -26,6 +28,8 @@ from steppe_replay.writers import (
 
 __all__ = [
     "BufferWriter",
+    "DatasetFormat",
+    "DatasetNotFound",
     "ImmutableDatasetWriter",
     "LazyMemmapStorage",
     "LazyTensorStorage",
@@ -48,4 +52,7 @@ __all__ = [
     "TensorDictRoundRobinWriter",
     "TensorStorage",
     "Writer",
+    "dataset_format",
+    "iter_trajectories",
+    "load_dataset",
 ]

@@ -79,16 +79,21 @@ class LazyMemmapStorage(TensorStorage):
             self._recover()
 
     @classmethod
-    def rows_in(cls, folder: Path) -> dict[str, Any]:
-        """Return the state of the storage in a folder, with the rows that were finished."""
+    def in_folder(cls, folder: Path) -> TensorStorage:
+        """Return the storage in a folder, with its own size and dimensions, to read the rows that were finished."""
         memory = FileMemory(str(folder / cls.FILE))
         storage = TensorStorage(max_size=1, memory=memory)
-        info = memory.info
-        if storage.ring is None:
-            return {"rows": None, "write_count": 0, "lead": ()}
-        storage.ndim = 1 + len(info["lead"])
-        storage.compact = {tuple(key): n for key, _, _, n in info["frames"]}
-        return storage.state_dict()
+        if storage.ring is not None:
+            storage.ndim = 1 + len(memory.info["lead"])
+            storage.compact = {tuple(key): n for key, _, _, n in memory.info["frames"]}
+            storage.max_size = (storage.ring.columns - storage.margin) * storage.lanes
+        return storage
+
+    @classmethod
+    def rows_in(cls, folder: Path) -> dict[str, Any]:
+        """Return the state of the storage in a folder, with the rows that were finished."""
+        storage = cls.in_folder(folder)
+        return {"rows": None, "write_count": 0, "lead": ()} if storage.ring is None else storage.state_dict()
 
     def _recover(self) -> None:
         """Let go of columns that a writer was writing when it was killed."""

@@ -123,7 +123,13 @@ class PrioritizedSampler(Sampler):
         tree = self.follow(storage)
         index, weights = self.drawn(tree, storage, batch_size)
         weights = (weights / tree.least) ** -self.beta
-        return index, {"priority_weight": torch.from_numpy(weights).to(self.dtype)}
+        return index, {"priority_weight": self.as_entry(weights)}
+
+    def as_entry(self, weights: np.ndarray) -> torch.Tensor:
+        """Return importance weights as an entry of a sample."""
+        if self.dtype is torch.float32:  # astype() takes a tenth of the time of to()
+            return torch.from_numpy(weights.astype(np.float32))
+        return torch.from_numpy(weights).to(self.dtype)
 
     def drawn(self, tree: PriorityTree, storage: Storage, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ``n`` rows that can be read, and their weights."""
@@ -178,7 +184,8 @@ class PrioritizedSampler(Sampler):
         if not (values >= 0).all():
             wrong = values[~(values >= 0)].ravel()[0]
             raise SpecError(f"A priority must be a number of at least 0, found {wrong}. No priority was changed.")
-        values = np.broadcast_to(values, rows.shape)
+        if not values.ndim:
+            values = np.full(rows.shape, values)
         known = rows >= 0
         if not known.all():
             rows, values = rows[known], values[known]

@@ -1,4 +1,4 @@
-"""PriorityTree: sums and minima of priorities, to draw and change many rows in a few calls of numpy and torch."""
+"""PriorityTree: sums of priorities, to draw and change many rows in a few calls of numpy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 
 __all__ = ["PriorityTree"]
 
-#: Children of a node: few at the bottom, where each row is read from memory, more above, because each level costs the
-#: same calls however many children there are.
-_FAN, _FAN_ABOVE = 16, 64
-#: The first level with at most so many nodes is the top: cumsum and searchsorted are faster there.
-_TOP = 1024
+#: Children of a node: two cache lines, which are read from memory for each row that is drawn.
+_FAN = 16
+#: The first level with at most so many nodes is the top: cumsum and searchsorted are faster there than another level,
+#: whose dozen calls of numpy cost about 25 us.
+_TOP = 4096
 
 
 class PriorityTree:
@@ -34,97 +34,110 @@ class PriorityTree:
     def __init__(self, n: int) -> None:
         self.n = n
         self._sums: list[np.ndarray] = []
-        self._minima: list[np.ndarray] = []
-        size, fan = n, _FAN
+        size = n
         while True:
-            nodes = -(-size // fan)
+            nodes = -(-size // _FAN)
             # Filled, unlike zeros(), they are in large pages.
-            self._sums.append(np.full((nodes, fan), 0.0))
-            #: The least weight below each node of a level; that of rows is the first, which is not kept.
-            self._minima.append(np.full((nodes, fan) if self._minima else (0, fan), np.inf))
-            if nodes * fan <= _TOP:
+            self._sums.append(np.full((nodes, _FAN), 0.0))
+            if nodes * _FAN <= _TOP:
                 break
-            size, fan = nodes, _FAN_ABOVE
-        self._changed = True
-        self._top = self._sums[-1].ravel()
-        self._cumulated, self._least = self._top, np.inf
-
-    def _look(self) -> None:
-        """Add up the top after changes."""
-        if self._changed:
-            self._changed = False
-            self._cumulated = self._top.cumsum()
-            top = self._minima[-1] if len(self._minima) > 1 else _or_infinite(torch.from_numpy(self._top))
-            self._least = float(top.min())
+            size = nodes
+        self._flat = [sums.reshape(-1) for sums in self._sums]
+        self._top = self._flat[-1]
+        self._changed = False
+        self._cumulated = self._top.cumsum()
+        #: The smallest weight above 0, and a lower bound of how many rows have it. At 0 the minimum is searched again:
+        #: a tree of minima would cost as much as that of sums at each change.
+        self._least, self._n_least = np.inf, 1
 
     @property
     def total(self) -> float:
         """The sum of all weights."""
-        self._look()
-        return float(self._cumulated[-1])
+        return float(self._sums_of_top()[-1])
 
     @property
     def least(self) -> float:
         """The smallest weight above 0; infinite if there is none."""
-        self._look()
+        if self._n_least <= 0:
+            weights = self._flat[0]
+            self._least = float(weights.min(initial=np.inf, where=weights > 0))
+            self._n_least = max(1, np.count_nonzero(weights == self._least))
         return self._least
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
         """Return weights."""
-        return self._sums[0].take(index)
+        return self._flat[0].take(index)
 
     def set(self, index: np.ndarray, weights: np.ndarray | float) -> None:
         """Set weights of at least 0; of a row that stands several times in ``index``, the last one."""
+        if not len(index):
+            return
+        rows = self._flat[0]
+        before = rows.take(index)
+        rows[index] = weights
+        self._follow_least(index, before, weights)
         self._changed = True
-        sums, minima = self._sums, self._minima
-        sums[0].reshape(-1)[index] = weights
-        for level in range(1, len(sums)):
-            index = index // sums[level - 1].shape[1]
+        for level in range(1, len(self._sums)):
+            index = index // _FAN
             if len(index) > 1024:  # many rows are mostly neighbours
                 index = np.unique(index)
-            # torch reduces rows of few numbers five times as fast as numpy.
-            children = torch.from_numpy(sums[level - 1].take(index, 0))
-            sums[level].reshape(-1)[index] = children.sum(1).numpy()
-            # Rows have no minima of their own: one array less to read from memory.
-            least = _or_infinite(children) if level == 1 else torch.from_numpy(minima[level - 1].take(index, 0))
-            minima[level].reshape(-1)[index] = least.amin(1).numpy()
+            # torch adds up short rows five times as fast as numpy.
+            children = torch.from_numpy(self._sums[level - 1].take(index, 0))
+            self._flat[level][index] = children.sum(1).numpy()
+
+    def _follow_least(self, index: np.ndarray, before: np.ndarray, weights: np.ndarray | float) -> None:
+        """Keep the smallest weight up to date after a change of rows."""
+        self._n_least -= np.count_nonzero(before == self._least)
+        smallest = float(weights.min()) if isinstance(weights, np.ndarray) else weights
+        if smallest <= 0:
+            positive = np.extract(np.asarray(weights) > 0, weights)
+            smallest = float(positive.min(initial=np.inf))
+        if smallest > self._least or smallest == np.inf:
+            return
+        if smallest < self._least:
+            self._least, self._n_least = smallest, 0
+        # Rows may stand several times in the index, with other weights before the last one.
+        smallest_rows = np.unique(index[weights == smallest]) if isinstance(weights, np.ndarray) else np.unique(index)
+        self._n_least += np.count_nonzero(self[smallest_rows] == smallest)
 
     def draw(self, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows at points of the cumulative weights, and their weights.
 
         Args:
-            uniform: numbers from 0 to 1, without 1.
+            uniform: ``[n]`` numbers from 0 to 1, without 1.
         """
-        self._look()
-        mass = uniform * self._cumulated[-1]
-        top = self._cumulated.searchsorted(mass, "right")
-        np.minimum(top, len(self._top) - 1, out=top)
-        weight = self._top.take(top)
-        mass -= self._cumulated.take(top) - weight
-        node, rest = torch.from_numpy(top), torch.from_numpy(mass).unsqueeze(1)
-        weights = torch.from_numpy(weight)
-        for sums in reversed(self._sums[:-1]):
-            children = torch.from_numpy(sums.take(node.numpy(), 0))
-            cumulated = children.cumsum(1)
-            child = torch.searchsorted(cumulated, rest, right=True).clamp_(max=sums.shape[1] - 1)
-            chosen = children.gather(1, child)
-            rest -= cumulated.gather(1, child) - chosen
-            node, weights = node * sums.shape[1] + child.squeeze(1), chosen.squeeze(1)
-        rows, values = node.numpy(), weights.numpy()
-        if not values.all():
+        sums = self._sums_of_top()
+        mass = uniform * sums[-1]
+        node = sums.searchsorted(mass, "right")
+        np.minimum(node, len(sums) - 1, out=node)
+        mass -= sums.take(node) - self._top.take(node)
+        # Cumulative weights of the children of each node, behind a 0, so that those before a child stand at its place.
+        cumulated = np.zeros((len(node), _FAN + 1))
+        places = np.arange(0, cumulated.size, _FAN + 1)
+        for level in reversed(self._sums[:-1]):
+            np.add.accumulate(level.take(node, 0), 1, out=cumulated[:, 1:])
+            # Rounding may leave a mass behind the last child.
+            cumulated[:, -1] = np.inf
+            child = (cumulated[:, 1:] > mass[:, None]).argmax(1)
+            mass -= cumulated.take(places + child)
+            node = node * _FAN + child
+        weights = self[node]
+        if not weights.all():
             # Rounding has left a rest at the end of a node, or none at its beginning, where children may weigh nothing.
-            empty = values <= 0
-            rows[empty] = self._nearest(rows[empty])
-            values = self[rows]
-        return rows, values
+            empty = weights <= 0
+            node[empty] = self._nearest(node[empty])
+            weights = self[node]
+        return node, weights
+
+    def _sums_of_top(self) -> np.ndarray:
+        """Return the cumulative sums of the top, computed once after each change."""
+        if self._changed:
+            self._changed = False
+            self._cumulated = self._top.cumsum()
+        return self._cumulated
 
     def _nearest(self, rows: np.ndarray) -> np.ndarray:
         """Return the last rows with a weight before rows without; or the first after them."""
-        filled = np.flatnonzero(self._sums[0])
+        filled = np.flatnonzero(self._flat[0])
         at = filled.searchsorted(rows, "right") - 1
         return filled[np.maximum(at, 0)]
-
-
-def _or_infinite(weights: torch.Tensor) -> torch.Tensor:
-    """Return weights, infinite instead of 0."""
-    return weights.masked_fill(weights <= 0, torch.inf)

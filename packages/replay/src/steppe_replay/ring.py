@@ -13,9 +13,9 @@ from steppe_replay.memory import Memory, Region
 
 __all__ = ["Follower", "Ring", "RingStream"]
 
-#: Words of a ring: columns that writers have begun, columns that they have finished, the stream of the last column and
-#: its end, how many streams there are, and how often data was edited in place.
-BEGUN, FINISHED, LAST, LAST_END, STREAMS, EDITS = range(6)
+#: Words of a ring: columns that writers have begun, columns that they have finished, how often all columns were
+#: forgotten, and how often data was edited in place.
+BEGUN, FINISHED, CLEARS, EDITS = range(4)
 _WORDS_PER_RING = 6
 
 
@@ -24,12 +24,15 @@ class RingStream:
 
     Args:
         ring: where it writes.
+
+    Attributes:
+        end: the position behind its last column; -1 before it has written one.
+        clears: how often all columns were forgotten before it wrote its last column.
     """
 
     def __init__(self, ring: Ring) -> None:
-        with ring.memory.lock:
-            ring.words[STREAMS] += 1
-            self.number = int(ring.words[STREAMS])
+        self.end = -1
+        self.clears = int(ring.words[CLEARS])
 
 
 class Ring:
@@ -49,7 +52,9 @@ class Ring:
     Attributes:
         columns: number of columns.
         stamps: 1 + the position of a finished column, minus that while it is being written, 0 for one that never was.
-        breaks: whether a column does not follow the one before it.
+        breaks: whether a column does not follow the one in front of it.
+        links: for columns that break: the position behind the column that the same stream wrote before, 0 if there is
+            none.
     """
 
     def __init__(self, memory: Memory, number: int = 0) -> None:
@@ -57,6 +62,7 @@ class Ring:
         self.words = memory.words[number * _WORDS_PER_RING : (number + 1) * _WORDS_PER_RING]
         self.stamps = memory.arrays[f"#stamps{number}",]
         self.breaks = memory.arrays[f"#breaks{number}",]
+        self.links = memory.arrays[f"#links{number}",]
         self.columns = len(self.stamps)
         # A lock is a memory barrier. Processors other than x86 may otherwise see writes in another order.
         self._barrier = threading.Lock()
@@ -64,7 +70,8 @@ class Ring:
     @staticmethod
     def regions(columns: int, number: int = 0) -> list[Region]:
         """The arrays that a ring of so many columns needs."""
-        return [Region((f"#stamps{number}",), "int64", (columns,)), Region((f"#breaks{number}",), "bool", (columns,))]
+        dtypes = {"stamps": "int64", "breaks": "bool", "links": "int64"}
+        return [Region((f"#{name}{number}",), dtype, (columns,)) for name, dtype in dtypes.items()]
 
     @property
     def begun(self) -> int:
@@ -113,7 +120,7 @@ class Ring:
         Raises:
             StateError: other writers have reserved every column.
         """
-        words, number = self.words, 0 if stream is None else stream.number
+        words = self.words
         with self.memory.lock:
             while True:
                 start = self._free(int(words[BEGUN]), n)
@@ -130,10 +137,12 @@ class Ring:
                 self.breaks[first:last] = False
                 start += last - first
             start -= n
-            follows = number > 0 and bool(words[LAST] == number and words[LAST_END] == start)
+            before = -1 if stream is None or stream.clears != words[CLEARS] else stream.end
+            follows = before == start
             if not follows:
-                self.breaks[start % self.columns] = True
-            words[LAST], words[LAST_END] = number, start + n
+                self.breaks[start % self.columns], self.links[start % self.columns] = True, max(before, 0)
+            if stream is not None:
+                stream.end, stream.clears = start + n, int(words[CLEARS])
             # Last, because readers take what is before this position for unchanged.
             words[BEGUN] = start + n
         return start, n, follows
@@ -176,8 +185,8 @@ class Ring:
         """Forget all columns; no writer may be at work."""
         with self.memory.lock:
             self.stamps[: self.n_used] = 0
-            self.words[[BEGUN, FINISHED, LAST, LAST_END]] = 0
-            self.words[EDITS] += 1
+            self.words[[BEGUN, FINISHED]] = 0
+            self.words[[CLEARS, EDITS]] += 1
 
     # -- reading --------------------------------------------------------------------------------------------------
 

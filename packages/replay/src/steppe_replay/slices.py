@@ -178,8 +178,8 @@ class SliceSampler(Sampler):
         self, storage: Storage, start: np.ndarray, length: np.ndarray, which: np.ndarray
     ) -> tuple[np.ndarray, Info]:
         """Return the rows of slices, cut at the ends of their trajectories."""
-        assert storage.ring is not None
-        columns, lanes, size = storage.ring.columns, storage.lanes, self._length
+        assert self._table is not None
+        lanes, size = storage.lanes, self._length
         cut = not self.strict_length or any(self.span)
         if cut:
             stop = np.minimum(start + length, self._high[which])
@@ -187,16 +187,14 @@ class SliceSampler(Sampler):
             length = stop - start
             ends = length.cumsum()
             steps = np.arange(ends[-1]) - np.repeat(ends - length, length)
-            positions = np.repeat(start, length) + steps
+            steps += np.repeat(start, length)
             lane = np.repeat(self._lane[which], length)
             last = ends - 1
-            index = positions % columns
         else:
-            index = ((start[:, None] + np.arange(size)) % columns).ravel()
+            steps = (start[:, None] + np.arange(size)).ravel()
             lane = np.repeat(self._lane[which], size if lanes > 1 else 0)
-            last = np.arange(size - 1, len(index), size)
-        if lanes > 1:
-            index = index * lanes + lane
+            last = np.arange(size - 1, len(steps), size)
+        index = self._table.rows_of(steps, lane)
         return index, self.marks(storage, index, last)
 
     def marks(self, storage: Storage, index: np.ndarray, last: np.ndarray) -> Info:
@@ -327,19 +325,18 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
         lanes = storage.lanes
         start, _ = self.drawn(tree, storage, n)
         for _ in range(_DRAWS):
-            bad = np.flatnonzero(table.find(start // lanes, start % lanes) < length)
+            bad = np.flatnonzero(table.find(start // lanes, start % lanes)[1] < length)
             if not len(bad):
                 break
             start[bad], _ = self.drawn(tree, storage, len(bad))
         else:  # few rows begin a slice
             rows = storage.all_rows()
-            start[bad] = self.weighted(tree, rows[table.find(rows // lanes, rows % lanes) >= length], len(bad))
-        assert storage.ring is not None
-        cells = (start // lanes)[:, None] + np.arange(length)
-        index = (cells % storage.ring.columns * lanes + (start % lanes)[:, None]).ravel()
+            start[bad] = self.weighted(tree, rows[table.find(rows // lanes, rows % lanes)[1] >= length], len(bad))
+        steps, _ = table.find(start // lanes, start % lanes)
+        index = table.rows_of((steps[:, None] + np.arange(length)).ravel(), np.repeat(start % lanes, length))
         info = self.marks(storage, index, np.arange(length - 1, len(index), length))
         weights = (tree[start] / tree.least) ** -self.beta
-        info["priority_weight"] = torch.from_numpy(np.repeat(weights, length)).to(self.dtype)
+        info["priority_weight"] = self.as_entry(np.repeat(weights, length))
         return index, info
 
     def forget(self) -> None:

@@ -144,7 +144,8 @@ class ListStorage(Storage):
         ring = Ring(memory)
         if self.ring is not None:
             memory.words[:] = self.ring.memory.words
-            ring.stamps[: self.ring.columns], ring.breaks[: self.ring.columns] = self.ring.stamps, self.ring.breaks
+            for name in ("stamps", "breaks", "links"):
+                getattr(ring, name)[: self.ring.columns] = getattr(self.ring, name)
             ring.edit()
         else:
             self._stream = RingStream(ring)

@@ -136,8 +136,7 @@ class Registry:
     def check(self, record: PluginRecord) -> None:
         """Raise a PluginError if a plugin's requirements are not met; nothing is imported."""
         running = None if self.steppe_version == "0+unknown" else self.steppe_version
-        installed = partial(discovery.installed, path=self._path)
-        requirements.check(record, installed=installed, steppe_version=running)
+        requirements.check(record, installed=partial(discovery.installed, path=self._path), steppe_version=running)
 
     @property
     def steppe_version(self) -> str:
@@ -262,14 +261,14 @@ class Registry:
             )
         self.registrations.add(name, make, names=names)
 
-    # Transforms, loggers and commands
+    # Transforms, loggers, data sets and commands
 
     def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = (), module: str | None = None) -> Any:
         """Import a class or function that an installed package provides.
 
         Args:
-            kind: ``"env class"``, ``"transform"``, ``"collector"``, ``"function"`` or ``"logger"``.
-            name: its name.
+            kind: any kind but ``"env"`` and ``"command"``.
+            name: name of the class or function, or namespace of a format of data sets.
             core: the names of the core's own classes, for suggestions.
             module: the module in which the name was looked up, for errors; by default the module of the kind.
 

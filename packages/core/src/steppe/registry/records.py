@@ -9,7 +9,7 @@ from typing import Any, Literal
 #: Makes an environment.
 EnvMaker = Callable[..., Any]
 
-Kind = Literal["env", "env class", "transform", "collector", "function", "logger", "command"]
+Kind = Literal["env", "env class", "transform", "collector", "dataset", "function", "logger", "command"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]
 
 GROUPS: dict[str, Kind] = {
@@ -18,6 +18,7 @@ GROUPS: dict[str, Kind] = {
     "steppe.transforms": "transform",
     "steppe.collectors": "collector",
     "steppe.functions": "function",
+    "steppe.datasets": "dataset",
     "steppe.loggers": "logger",
     "steppe.commands": "command",
 }
@@ -58,7 +59,7 @@ class PluginRecord:
 
     Attributes:
         kind: the kind of its group in ``GROUPS``.
-        name: the namespace of an env plugin, otherwise the name of the class, function or command.
+        name: the namespace of a plugin of environments or data sets, otherwise the name of the class, function or command.
         target: the value of the entry point, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .actions import action_decoder
     from .env import GymEnv
     from .gym_export import as_gym, register_gym
+    from .pixels import are_frames
     from .spaces import register_gym_spec_conversion, space_to_spec
     from .to_space import spec_to_space
     from .values import SpaceReader
@@ -24,6 +25,7 @@ __all__ = [
     "SpaceReader",
     "VectorRows",
     "action_decoder",
+    "are_frames",
     "as_gym",
     "as_vector_env",
     "gym_backend",
@@ -43,6 +45,7 @@ _MODULES = {
     "SpaceReader": "values",
     "VectorRows": "vector_rows",
     "action_decoder": "actions",
+    "are_frames": "pixels",
     "as_gym": "gym_export",
     "as_vector_env": "vector_env",
     "make_vec": "vector_env",

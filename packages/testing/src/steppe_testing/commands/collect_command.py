@@ -23,6 +23,8 @@ from steppe.errors import (
     WorkerError,
 )
 
+from .formats import FORMATS, Target, make_target
+
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
@@ -37,7 +39,7 @@ help = "collect transitions into a folder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Collect transitions and write them to a folder that TensorDict.load_memmap reads."
+    parser.description = "Collect transitions and write them to a folder, an HDF5 file or a data set of Minari."
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument(
         "--frames", type=positive, required=True, metavar="N", help="transitions, over all environments"
@@ -50,8 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes that share them (default: one per core; a single environment needs none)",
     )
     parser.add_argument("--seed", type=natural, default=0, metavar="S", help="seed of everything random (default: 0)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace the contents of DIR")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="OUT",
+        help="folder to write; a file for hdf5; for minari the id of the data set, such as pendulum/random-v0",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the contents of OUT")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="memmap",
+        help="memmap: a folder for TensorDict.load_memmap; minari: needs steppe-minari; hdf5: needs h5py",
+    )
     parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
     parser.add_argument("--max-steps", type=positive, metavar="M", help="truncate episodes after M steps")
 
@@ -60,12 +74,15 @@ def run(args: argparse.Namespace) -> int:
     from steppe.registry import env_factory
 
     factory = env_factory(args.id)
-    _check_folder(args.out, overwrite=args.overwrite)
+    target = make_target(args)
     policy = import_policy(args.policy) if args.policy else None
-    return _collect(args, factory, policy)
+    try:
+        return _collect(args, factory, policy, target)
+    finally:
+        target.clean()
 
 
-def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) -> int:
+def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None, target: Target) -> int:
     from steppe.imports import import_tensordict
 
     import_tensordict()
@@ -86,7 +103,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         frames = steps * num_envs
         if frames != args.frames:
             print(f"{args.frames} frames are rounded up to {frames}: {steps} steps of {num_envs} environments.")
-        dataset = Dataset(args.out, rows=steps)
+        dataset = Dataset(target.begin(), rows=steps)
         progress = Progress(
             *("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[speed]:,.0f} frames/s"),
             console=Console(stderr=True),
@@ -111,12 +128,13 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
             raise KeyboardInterrupt
         with _uninterrupted():
             data = dataset.finish()
+            target.write(data)
     finally:
         if dataset is not None:
             dataset.discard()
         if not env.is_closed:  # the collector may have closed it
             env.close()
-    print_report(args.id, data, seconds=seconds, out=args.out)
+    print_report(args.id, data, seconds=seconds, out=target.shown)
     return _status(failure, kept=data.numel())
 
 
@@ -188,15 +206,3 @@ def _batches(env: EnvBase, policy: Act | None, steps: int, *, seed: int) -> Iter
     finally:
         with suppress(ClosedError):  # an interrupted batch closes the collector
             collector.shutdown()
-
-
-def _check_folder(out: Path, *, overwrite: bool) -> None:
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {str(out)!r} is a file")
-    if not out.is_dir() or not any(out.iterdir()):
-        return
-    if not overwrite:
-        raise UsageError(f"--out {str(out)!r} is not empty; --overwrite replaces its contents")
-    here = out.resolve()
-    if any(here == folder or here in folder.parents for folder in (Path.cwd().resolve(), Path.home().resolve())):
-        raise UsageError(f"--out {str(out)!r} contains the current or the home folder: it is not overwritten")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
@@ -14,14 +13,14 @@ if TYPE_CHECKING:
     import torch
 
 
-def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) -> None:
+def print_report(id: str, data: TensorDictBase, *, seconds: float, out: str) -> None:
     """Print the environment with its package and library, frames, speed, and the episodes that ended.
 
     Args:
         id: the environment's id.
         data: the collected data ``[n, rows]``, with the entries of a `StepCounter`, and of a `RewardSum` if installed.
         seconds: how long it took.
-        out: the folder of the data.
+        out: where the data is.
     """
     env_id = EnvId.parse(id)
     record, library = current().find(env_id), current().library(env_id.namespace)
@@ -47,7 +46,7 @@ def print_report(id: str, data: TensorDictBase, *, seconds: float, out: Path) ->
             "episodes": str(int(ended.sum())),
             "return (mean, min, max)": returns,
             "length (mean, min, max)": _summary(values("step_count")[ended].double().amax(-1), ".0f", mean=".1f"),
-            "written to": str(out),
+            "written to": out,
         }
     )
 
