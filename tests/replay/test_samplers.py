@@ -83,8 +83,16 @@ def test_the_rest_of_an_epoch_is_dropped_on_request() -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10), sampler=sampler, batch_size=4)
     buffer.extend(numbered(10))
     assert [batch["number"].tolist() for batch in buffer] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    with pytest.raises(StateError, match=r"a sample of 11 needs as many rows, and there are 10"):
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_more_rows_than_there_are_cannot_be_drawn_once(drop_last: bool) -> None:
+    sampler = SamplerWithoutReplacement(drop_last=drop_last)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(20), sampler=sampler, batch_size=5)
+    buffer.extend(numbered(10))
+    with pytest.raises(StateError, match=r"a sample of 11 without replacement needs as many rows, and there are 10"):
         buffer.sample(11)
+    assert sorted(torch.cat([buffer.sample()["number"] for _ in range(2)]).tolist()) == list(range(10))
 
 
 @pytest.mark.parametrize("n", [3, 16, 700, 20_000, 300_000])

@@ -120,6 +120,9 @@ def test_an_epoch_has_a_slice_of_each_trajectory() -> None:
     for _ in range(3):
         ids = [int(i) for batch in buffer for i in batch.reshape(-1, 3)["collector", "traj_ids"][:, 0]]
         assert sorted(ids) == [0, 1, 3, 4, 5]
+    many = SliceSamplerWithoutReplacement(num_slices=6)
+    with pytest.raises(StateError, match=r"a sample of 6 slices without replacement .* there are 5 that are long"):
+        ReplayBuffer(storage=buffer.storage, sampler=many).sample(18)
 
 
 def test_slices_begin_in_proportion_to_priorities() -> None:

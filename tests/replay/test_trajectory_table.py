@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,14 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from steppe_replay import BufferWriter, LazyTensorStorage, PrioritizedSliceSampler, ReplayBuffer, SliceSampler
+from steppe_replay import (
+    BufferWriter,
+    LazyTensorStorage,
+    PrioritizedSliceSampler,
+    ReplayBuffer,
+    SliceSampler,
+    iter_trajectories,
+)
 from tests.replay.chi_square import follows
 from tests.replay.data import trajectories
 
@@ -131,3 +139,22 @@ def test_emptied_buffers_have_no_links_to_former_rows() -> None:
     table = sampler.table(buffer.storage)
 
     assert sorted(zip(table.starts.tolist(), table.stops.tolist(), strict=True)) == [(0, 4), (4, 8)]
+
+
+@pytest.mark.parametrize("lanes", [0, 2])
+@pytest.mark.parametrize("size", [1, 2])
+def test_loaded_trajectories_are_those_that_were_saved(lanes: int, size: int, tmp_path: Path) -> None:
+    """Rows of several writers stand between each other, also in a buffer of another size."""
+    buffer = filled(SliceSampler(slice_len=3, end_key=("next", "done")), 200 * max(lanes, 1), 80, lanes=lanes)
+    buffer.dumps(tmp_path)
+    sampler = SliceSampler(slice_len=3, end_key=("next", "done"))
+    other = ReplayBuffer(storage=LazyTensorStorage(size * 200 * max(lanes, 1), ndim=2 if lanes else 1), sampler=sampler)
+    other.loads(tmp_path)
+
+    found = {}
+    for steps in iter_trajectories(other):
+        assert len(steps["collector", "traj_ids"].unique()) == 1
+        found[int(steps["collector", "traj_ids"][0])] = steps["step"].tolist()
+    assert found == expected(buffer)
+    table = sampler.table(other.storage)
+    assert sorted(table.stops - table.starts) == sorted(map(len, found.values()))

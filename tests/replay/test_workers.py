@@ -27,6 +27,7 @@ from steppe_replay import (
     SliceSampler,
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
+    iter_trajectories,
 )
 from steppe_testing import ArrayCountingEnv, CountingEnv
 from tests.limits import CHILD
@@ -125,6 +126,32 @@ def test_slices_stay_whole_over_several_workers() -> None:
                 check_slices(buffer.sample(), 3)
         collector.async_shutdown()
     assert buffer.write_count >= 1000
+
+
+@pytest.mark.parametrize("keys", [{"end_key": ("next", "done")}, {"traj_key": ("collector", "traj_ids")}], ids=str)
+def test_slices_go_on_over_the_batches_of_a_worker(keys: Any) -> None:
+    """Slices are longer than the batches, between which the other worker has written."""
+    sampler = SliceSampler(slice_len=23, **keys)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(600), sampler=sampler, batch_size=23 * 20)
+    makers = [partial(ArrayCountingEnv, 29), partial(ArrayCountingEnv, 41)]
+    arguments: dict[str, Any] = {"frames_per_batch": 8, "total_frames": 1200, "replay_buffer": buffer}
+    with MultiaSyncDataCollector(makers, None, **arguments) as collector:
+        for _ in collector:
+            if sampler_has_slices(sampler, buffer):
+                check_slices(buffer.sample(), 23)
+    ids = buffer.sample(23 * 400)["collector", "traj_ids"].unique()
+    whole = sorted(map(len, iter_trajectories(buffer)))
+    assert whole.count(29) >= 3
+    assert whole.count(41) >= 2
+    assert len(ids) == sum(length >= 23 for length in whole)
+
+
+def sampler_has_slices(sampler: SliceSampler, buffer: Any) -> bool:
+    """Whether a trajectory is long enough for a slice."""
+    if not len(buffer):
+        return False
+    table = sampler.table(buffer.storage)
+    return bool((table.stops - table.starts >= 23).any())
 
 
 def test_whole_trajectories_of_workers_stay_whole() -> None:

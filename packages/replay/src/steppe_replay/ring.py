@@ -188,7 +188,29 @@ class Ring:
             self.words[[BEGUN, FINISHED]] = 0
             self.words[[CLEARS, EDITS]] += 1
 
+    def relink(self, previous: np.ndarray) -> None:
+        """Let the last columns, which were written in one go, follow the columns that they followed elsewhere.
+
+        Args:
+            previous: what :meth:`previous` has returned for these columns.
+        """
+        first = self.begun - len(previous)
+        places = np.arange(len(previous))
+        breaks = (previous != places - 1) & (places >= len(previous) - self.columns)
+        cells = (first + places[breaks]) % self.columns
+        with self.memory.lock:
+            self.breaks[cells] = True
+            self.links[cells] = np.where(previous[breaks] >= 0, first + previous[breaks] + 1, 0)
+        self.edit()
+
     # -- reading --------------------------------------------------------------------------------------------------
+
+    def previous(self, cells: np.ndarray) -> np.ndarray:
+        """Return for cells, oldest first, the place among them of the one that each follows; -1 if it is not there."""
+        positions = self.stamps[cells] - 1
+        before = np.where(self.breaks[cells], self.links[cells], positions) - 1
+        at = np.minimum(positions.searchsorted(before), max(len(positions) - 1, 0))
+        return np.where(positions[at] == before, at, -1) if len(cells) else at
 
     def readable(self, cells: np.ndarray) -> np.ndarray | None:
         """Return which cells hold finished data; None if all do."""

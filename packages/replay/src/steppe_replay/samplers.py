@@ -154,14 +154,14 @@ class SamplerWithoutReplacement(Sampler):
         self._ran_out = value
 
     def sample(self, storage: Storage, batch_size: int) -> tuple[np.ndarray, Info]:
-        if not len(self._order):
+        if len(self._order) < (batch_size if self.drop_last else 1):
             self._order = self.items(storage)
-        if self.drop_last and len(self._order) < batch_size:
-            self._order = np.empty(0, np.int64)
-            raise StateError(
-                f"{type(self).__name__}(drop_last=True): a sample of {batch_size} needs as many rows, and there are "
-                f"{len(self.items(storage))}. Sample fewer, or extend the buffer first."
-            )
+            if len(self._order) < batch_size:
+                n, self._order = len(self._order), np.empty(0, np.int64)
+                raise StateError(
+                    f"{type(self).__name__}: a sample of {batch_size} without replacement needs as many rows, and "
+                    f"there are {n}. Sample fewer, or extend the buffer first."
+                )
         index, self._order = self._order[:batch_size], self._order[batch_size:]
         if len(self._order) < (batch_size if self.drop_last else 1):
             self._order = np.empty(0, np.int64)

@@ -276,9 +276,10 @@ class SliceSamplerWithoutReplacement(SliceSampler):
         count = len(self._usable)
         # Trajectories that came meanwhile have other numbers: they begin another epoch.
         if not len(self._order) or self._epoch != self._version:
-            if self.drop_last and count < n:
+            if count < n:
                 raise StateError(
-                    f"{type(self).__name__}(drop_last=True): a sample needs {n} trajectories, and there are {count}."
+                    f"{type(self).__name__}: a sample of {n} slices without replacement needs as many trajectories, "
+                    f"and there are {count} that are long enough. Sample fewer, or extend the buffer first."
                 )
             self._order = self.permutation(count) if self.shuffle else np.arange(count)
             self._epoch = self._version

@@ -109,9 +109,12 @@ class Storage(ABC):
             self.ring.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all rows, oldest first, and how many were written."""
+        """Return all rows, oldest first, which of them follow each other, and how many were written."""
         rows = self.by_age()
-        return {"rows": self.take(rows) if len(rows) else None, "write_count": self.write_count}
+        if self.ring is None or not len(rows):
+            return {"rows": None, "write_count": self.write_count}
+        previous = torch.from_numpy(self.ring.previous(rows[:: self.lanes] // self.lanes))
+        return {"rows": self.take(rows), "previous": previous, "write_count": self.write_count}
 
     @abstractmethod
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -479,6 +479,8 @@ class TensorStorage(Storage):
         rows = state_dict["rows"]
         if rows is not None:
             self.append(rows if self.ndim == 1 else rows.reshape(-1, *state_dict["lead"]))
+            assert self.ring is not None
+            self.ring.relink(state_dict["previous"].numpy())
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
