@@ -1,16 +1,17 @@
 """Measure replay buffers beside numpy, cpprb, Stable-Baselines3 and TorchRL.
 
     python benchmarks/bench_replay.py [--rows vectors images extend prioritized slices filling]
-                                      [--rounds 9] [--peer-python PYTHON]
+                                      [--rounds 9] [--peer-python PYTHON] [--write FILE]
 
 Contestants take turns in short slices, and the table shows the median of each and its ratio to numpy (or to cpprb,
 which the budget names for writes and priorities). All hold the same entries: observations before and after the step,
 action, reward and three flags. cpprb and Stable-Baselines3 are left out if they are not installed here.
-``--peer-python`` names an interpreter with TorchRL, which runs in a process of its own.
+``--peer-python`` names an interpreter with TorchRL, which runs in a process of its own. ``--write`` replaces the
+measured rows of a JSON file; ``replay.json`` has the figures of docs/performance.md.
 
 * vectors: sample 256 of 1,000,000 rows with observations of 11 numbers.
 * images: sample 256 of 20,000 rows with images 84x84x4, two of them.
-* extend: write 1,000 rows with vectors.
+* extend: write 1,000 rows with vectors to a full buffer, so that its memory was written before.
 * prioritized: sample 256 of 1,000,000 rows, and set their priorities.
 * slices: sample 32 slices of 8 steps; numpy draws any starting row, and does not look for ends.
 * filling: CPU time of the caller for 1,000 frames of two workers of a MultiaSyncDataCollector, which write the buffer
@@ -20,73 +21,109 @@ action, reward and three flags. cpprb and Stable-Baselines3 are left out if they
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from common import Contest, show
 from peer import Peer
-from replay_cases import BATCH, LENGTH, N_IMAGES, N_VECTORS, SLICES, chunks, entries, slice_of, transitions
+from replay_cases import BATCH, LENGTH, N_IMAGES, N_VECTORS, SLICES, Entries, chunks, entries, slice_of, transitions
+from tensordict import TensorDictBase
 
 from steppe import MultiaSyncDataCollector
-from steppe_replay import LazyTensorStorage, ReplayBuffer, SliceSampler, TensorDictPrioritizedReplayBuffer
+from steppe_replay import (
+    BufferWriter,
+    LazyTensorStorage,
+    ReplayBuffer,
+    SliceSampler,
+    Storage,
+    TensorDictPrioritizedReplayBuffer,
+)
+
+Buffer = TypeVar("Buffer", bound=ReplayBuffer)
 
 
-def ours(data: dict[str, np.ndarray], make: Callable[..., Any] = ReplayBuffer, **arguments: Any) -> Any:
-    """Return a full buffer of steppe."""
-    storage = LazyTensorStorage(len(data["obs"]), **arguments.pop("of_storage", {}))
-    buffer = make(storage=storage, batch_size=BATCH, **arguments)
+class CpprbBuffer(Protocol):
+    """What a buffer of cpprb, which has no types, has."""
+
+    def add(self, **data: np.ndarray) -> object: ...
+
+    def sample(self, n: int) -> dict[str, np.ndarray]: ...
+
+    def update_priorities(self, indexes: np.ndarray, priorities: np.ndarray) -> object: ...
+
+
+class Sb3Buffer(Protocol):
+    """What a buffer of Stable-Baselines3 has; it is not installed where types are checked."""
+
+    observations: np.ndarray
+    next_observations: np.ndarray
+    pos: int
+    full: bool
+
+    def sample(self, n: int) -> object: ...
+
+
+def filled(buffer: Buffer, data: Entries) -> Buffer:
+    """Fill a buffer of steppe with all entries, and return it."""
     for part in chunks(data, 10_000):
         buffer.extend(transitions(part))
     return buffer
 
 
-def cpprb_buffer(data: dict[str, np.ndarray], prioritized: bool = False, fill: bool = True) -> Any:
+def room_for(data: Entries, compact: tuple[str, ...] = ()) -> Storage:
+    """Return a storage with as many rows as entries."""
+    return LazyTensorStorage(len(data["obs"]), compact=compact)
+
+
+def cpprb_buffer(data: Entries, prioritized: bool = False) -> CpprbBuffer:
     """Return a full buffer of cpprb."""
     import cpprb
 
     env = {name: {"shape": value.shape[1:], "dtype": value.dtype} for name, value in data.items()}
     kind = cpprb.PrioritizedReplayBuffer if prioritized else cpprb.ReplayBuffer
-    buffer = kind(len(data["obs"]), env)
-    for part in chunks(data, 10_000) if fill else ():
+    buffer = cast(CpprbBuffer, kind(len(data["obs"]), env))
+    for part in chunks(data, 10_000):
         buffer.add(**part)
     return buffer
 
 
-def sb3_buffer(data: dict[str, np.ndarray]) -> Any:
+def sb3_buffer(data: Entries) -> Sb3Buffer:
     """Return a full buffer of Stable-Baselines3."""
-    import gymnasium
-    from stable_baselines3.common.buffers import ReplayBuffer as Buffer
+    from gymnasium.spaces import Box
+    from stable_baselines3.common.buffers import ReplayBuffer as TheirBuffer
 
-    shape, dtype = data["obs"].shape[1:], data["obs"].dtype
-    high: Any = 255 if dtype == np.uint8 else np.inf
-    space = gymnasium.spaces.Box(0 if dtype == np.uint8 else -np.inf, high, shape, dtype)
-    buffer = Buffer(len(data["obs"]), space, gymnasium.spaces.Box(-1, 1, (3,)), device="cpu")
+    shape = data["obs"].shape[1:]
+    images = data["obs"].dtype == np.uint8
+    space = Box(0, 255, shape, np.uint8) if images else Box(-np.inf, np.inf, shape, np.float32)
+    buffer = cast(Sb3Buffer, TheirBuffer(len(data["obs"]), space, Box(-1, 1, (3,)), device="cpu"))
     buffer.observations[:, 0], buffer.next_observations[:, 0] = data["obs"], data["next_obs"]
     buffer.pos, buffer.full = 0, True
     return buffer
 
 
-def sampling(contest: Contest, data: dict[str, np.ndarray]) -> None:
+def sampling(contest: Contest, data: Entries) -> None:
     """Add contestants that sample."""
     n, generator = len(data["obs"]), np.random.default_rng(0)
 
-    def fancy() -> Any:
+    def fancy() -> list[np.ndarray]:
         index = generator.integers(n, size=BATCH)
         return [value[index] for value in data.values()]
 
     room = {name: np.empty((BATCH, *value.shape[1:]), value.dtype) for name, value in data.items()}
 
-    def take() -> Any:
+    def take() -> list[np.ndarray]:
         index = generator.integers(n, size=BATCH)
         return [value.take(index, 0, room[name], "clip") for name, value in data.items()]
 
     contest.add("numpy", slice_of(fancy))
     contest.add("numpy take(out=)", slice_of(take))
-    contest.add("steppe", slice_of(ours(data).sample))
+    contest.add("steppe", slice_of(filled(ReplayBuffer(storage=room_for(data), batch_size=BATCH), data).sample))
     if find_spec("cpprb"):
         buffer = cpprb_buffer(data)
         contest.add("cpprb", slice_of(lambda: buffer.sample(BATCH)))
@@ -102,13 +139,14 @@ def vectors(contest: Contest) -> None:
 def images(contest: Contest) -> None:
     data = entries(N_IMAGES, (4, 84, 84), np.uint8)
     sampling(contest, data)
-    compact = ours(data, of_storage={"compact": ["observation"]})
+    compact = filled(ReplayBuffer(storage=room_for(data, ("observation",)), batch_size=BATCH), data)
     contest.add("steppe, frames stored once", slice_of(compact.sample))
 
 
 def extend(contest: Contest) -> None:
     data = entries(1_000, (11,), np.float32)
-    room = {name: np.zeros((N_VECTORS, *value.shape[1:]), value.dtype) for name, value in data.items()}
+    full = entries(N_VECTORS, (11,), np.float32)
+    room = {name: value.copy() for name, value in full.items()}
     at = 0
 
     def copy() -> None:
@@ -120,19 +158,18 @@ def extend(contest: Contest) -> None:
     contest.add("numpy", slice_of(copy))
     batch = transitions(data)
     for name, shared in (("steppe", False), ("steppe, shared memory", True)):
-        buffer = ReplayBuffer(storage=LazyTensorStorage(N_VECTORS, shared=shared))
+        buffer = filled(ReplayBuffer(storage=LazyTensorStorage(N_VECTORS, shared=shared)), full)
         contest.add(name, slice_of(lambda buffer=buffer: buffer.extend(batch)))  # type: ignore[misc]
     if find_spec("cpprb"):
-        other = cpprb_buffer(
-            {name: np.broadcast_to(value[:1], (N_VECTORS, *value.shape[1:])) for name, value in data.items()},
-            fill=False,
-        )
+        other = cpprb_buffer(full)
         contest.add("cpprb", slice_of(lambda: other.add(**data)))
 
 
 def prioritized(contest: Contest) -> None:
     data = entries(N_VECTORS, (11,), np.float32)
-    buffer = ours(data, TensorDictPrioritizedReplayBuffer, alpha=0.6, beta=0.4)
+    buffer = filled(
+        TensorDictPrioritizedReplayBuffer(alpha=0.6, beta=0.4, storage=room_for(data), batch_size=BATCH), data
+    )
     errors = torch.rand(BATCH)
 
     def turn() -> None:
@@ -154,19 +191,20 @@ def slices(contest: Contest) -> None:
     data = entries(N_VECTORS, (11,), np.float32)
     generator = np.random.default_rng(0)
 
-    def fancy() -> Any:
+    def fancy() -> list[np.ndarray]:
         start = generator.integers(N_VECTORS - LENGTH, size=SLICES)
         index = (start[:, None] + np.arange(LENGTH)).ravel()
         return [value[index] for value in data.values()]
 
     contest.add("numpy", slice_of(fancy))
-    contest.add("steppe", slice_of(ours(data, sampler=SliceSampler(num_slices=SLICES)).sample))
+    buffer = ReplayBuffer(storage=room_for(data), sampler=SliceSampler(num_slices=SLICES), batch_size=BATCH)
+    contest.add("steppe", slice_of(filled(buffer, data).sample))
 
 
 class ThroughTheCaller(ReplayBuffer):
     """A buffer that hands out no writers."""
 
-    def writers(self, n: int, example: Any = None) -> None:
+    def writers(self, n: int, example: TensorDictBase | None = None) -> list[BufferWriter] | None:
         return None
 
 
@@ -178,7 +216,7 @@ def filling(contest: Contest) -> None:
         for _ in range(4):
             next(collector)
 
-        def slice_(collector: Any = collector) -> float:
+        def slice_(collector: MultiaSyncDataCollector = collector) -> float:
             start = time.process_time()
             for _ in range(4):
                 next(collector)
@@ -188,7 +226,7 @@ def filling(contest: Contest) -> None:
 
 
 ROWS = {each.__name__: each for each in (vectors, images, extend, prioritized, slices, filling)}
-CLOSERS: list[Callable[[], Any]] = []
+CLOSERS: list[Callable[[], object]] = []
 
 
 def main() -> None:
@@ -196,10 +234,11 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--peer-python", default=None)
+    parser.add_argument("--write", type=Path, default=None)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    table = []
+    table, measured = [], {}
     for row in args.rows:
         contest = Contest(row, "us")
         ROWS[row](contest)
@@ -212,10 +251,15 @@ def main() -> None:
             peer.close()
         while CLOSERS:
             CLOSERS.pop()()
+        measured[row] = {name: round(figure, 1) for name, figure in figures.items()}
         base = "cpprb" if row in ("extend", "prioritized") and "cpprb" in figures else next(iter(figures))
         for name, figure in figures.items():
             table.append([row, name, f"{figure:.1f}", f"{figure / figures[base]:.2f} of {base}"])
     show("Microseconds for a call", ["row", "buffer", "us", "ratio"], table)
+    if args.write is not None:
+        before = json.loads(args.write.read_text())["rows"] if args.write.exists() else {}
+        written = {"unit": "us", "clock": "wall", "rows": {**before, **measured}}
+        args.write.write_text(json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -235,12 +235,12 @@ def replay_slices(row: str, _: int) -> dict:
     n = N_IMAGES if images else N_VECTORS
     sampler = SliceSampler(num_slices=SLICES, end_key=("next", "done")) if row == "slices" else RandomSampler()
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(n), sampler=sampler, batch_size=BATCH)
-    if row == "extend":
-        batch = transitions(entries(1_000, (11,), np.float32))
-        return {row: slice_of(lambda: buffer.extend(batch))}
     data = entries(n, (4, 84, 84), np.uint8) if images else entries(n, (11,), np.float32)
     for part in chunks(data, 10_000):
         buffer.extend(transitions(part))
+    if row == "extend":
+        batch = transitions(entries(1_000, (11,), np.float32))
+        return {row: slice_of(lambda: buffer.extend(batch))}
     return {row: slice_of(buffer.sample)}
 
 

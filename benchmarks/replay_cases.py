@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -16,17 +15,21 @@ __all__ = [
     "N_IMAGES",
     "N_VECTORS",
     "SLICES",
+    "Entries",
     "chunks",
     "entries",
     "slice_of",
     "transitions",
 ]
 
+#: Values by name, ``[n, ...]``.
+Entries = dict[str, np.ndarray]
+
 BATCH, SLICES, LENGTH = 256, 32, 8
 N_VECTORS, N_IMAGES, EPISODE = 1_000_000, 20_000, 200
 
 
-def entries(n: int, shape: tuple[int, ...], dtype: Any) -> dict[str, np.ndarray]:
+def entries(n: int, shape: tuple[int, ...], dtype: type[np.generic]) -> Entries:
     """Return entries with made-up values."""
     generator = np.random.default_rng(0)
     obs = generator.integers(0, 255, (n + 1, *shape), dtype=np.uint8).astype(dtype)
@@ -42,7 +45,7 @@ def entries(n: int, shape: tuple[int, ...], dtype: Any) -> dict[str, np.ndarray]
     }
 
 
-def transitions(data: dict[str, np.ndarray]) -> TensorDict:
+def transitions(data: Entries) -> TensorDict:
     """Return entries as the TensorDict that a collector yields."""
     tensors = {name: torch.from_numpy(value) for name, value in data.items()}
     n = len(data["obs"])
@@ -53,13 +56,13 @@ def transitions(data: dict[str, np.ndarray]) -> TensorDict:
     )
 
 
-def chunks(data: dict[str, np.ndarray], size: int) -> Any:
+def chunks(data: Entries, size: int) -> Iterator[Entries]:
     """Yield parts of entries."""
     for start in range(0, len(data["obs"]), size):
         yield {name: value[start : start + size] for name, value in data.items()}
 
 
-def slice_of(call: Callable[[], Any], seconds: float = 0.15) -> Callable[[], float]:
+def slice_of(call: Callable[[], object], seconds: float = 0.15) -> Callable[[], float]:
     """Return a slice of a contest: microseconds for a call."""
 
     def slice_() -> float:

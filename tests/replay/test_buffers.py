@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from steppe_replay import (
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
-    PrioritizedReplayBuffer,
     ReplayBuffer,
     TensorDictMaxValueWriter,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
     TensorStorage,
 )
@@ -262,19 +259,6 @@ def test_rows_are_read_and_replaced_by_index() -> None:
     assert buffer[:]["number"].tolist() == [0, 70, 71, 3, 4, 90]
 
 
-def test_prefetched_samples_come_from_threads() -> None:
-    buffer = ReplayBuffer(storage=LazyTensorStorage(100), batch_size=8, prefetch=3)
-    buffer.extend(numbered(100))
-    threads = set()
-    buffer.append_transform(lambda data: threads.add(threading.current_thread().name) or data)
-    numbers = torch.stack([buffer.sample()["number"] for _ in range(20)])
-    buffer.shutdown()
-
-    assert all(name.startswith("steppe-replay") for name in threads)
-    assert len(numbers.unique()) > 50
-    assert buffer.sample().batch_size == (8,)
-
-
 def test_buffers_are_data_sets_of_torch() -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(100), batch_size=8)
     buffer.extend(numbered(20))
@@ -294,6 +278,8 @@ def test_the_largest_values_are_kept() -> None:
     assert sorted(buffer[:]["value"].tolist()) == [7, 8, 9, 10]
     assert index.tolist()[0] == index.tolist()[2] == -1
     assert int(buffer.add(TensorDict({"value": torch.tensor(1.0)}))) == -1
+    with pytest.raises(SpecError, match="no entry 'value' to rank by"):
+        buffer.extend(TensorDict({"worth": torch.ones(2)}, [2]))
     with pytest.raises(SpecError, match="ranks single rows"):
         ReplayBuffer(storage=LazyTensorStorage(4, ndim=2), writer=TensorDictMaxValueWriter())
 
@@ -302,40 +288,3 @@ def test_a_tensor_storage_begins_with_rows() -> None:
     buffer = ReplayBuffer(storage=TensorStorage(numbered(5)), batch_size=3)
     assert len(buffer) == 5
     assert (buffer[:] == numbered(5)).all()
-
-
-def test_priorities_are_read_from_the_sample() -> None:
-    buffer = TensorDictPrioritizedReplayBuffer(
-        alpha=1.0, beta=1.0, eps=0.0, storage=LazyTensorStorage(10), batch_size=4
-    )
-    buffer.extend(numbered(10))
-    buffer.update_priority(torch.arange(10), torch.zeros(10).index_fill(0, torch.tensor([3, 7]), 2.0))
-    sample = buffer.sample(100)
-    assert set(sample["number"].tolist()) == {3, 7}
-    assert torch.equal(sample["index"], sample["number"])
-    sample["td_error"] = torch.where(sample["number"] == 3, 6.0, 2.0)
-    buffer.update_tensordict_priority(sample)
-    share = (buffer.sample(4000)["number"] == 3).float().mean()
-    assert 0.7 < share < 0.8
-    with pytest.raises(SpecError, match="'td_error'"):
-        buffer.update_tensordict_priority(buffer.sample())
-
-
-def test_rows_bring_their_priorities() -> None:
-    buffer = TensorDictPrioritizedReplayBuffer(
-        alpha=1.0, beta=0.4, eps=0.0, storage=LazyTensorStorage(8, ndim=2), batch_size=200, priority_key="p"
-    )
-    buffer.extend(TensorDict({"a": torch.arange(8).view(2, 4), "p": torch.eye(2, 4)}, [2, 4]))
-    assert set(buffer.sample()["a"].tolist()) == {0, 5}
-
-
-def test_lists_have_priorities_too() -> None:
-    buffer = PrioritizedReplayBuffer(alpha=1.0, beta=0.5, eps=0.0, storage=ListStorage(), batch_size=50)
-    buffer.extend(range(1500))
-    buffer.update_priority(torch.arange(1500), 0.0)
-    buffer.extend(range(1500, 3000))  # the list grows, and has 3000 rows now
-    buffer.update_priority(torch.arange(1500, 3000), 0.0)
-    buffer.update_priority(torch.tensor([17, 2900]), torch.tensor([1.0, 1.0]))
-    sample, info = buffer.sample(return_info=True)
-    assert set(sample.tolist()) == {17, 2900}
-    assert info["priority_weight"].shape == (50,)

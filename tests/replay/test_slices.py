@@ -125,6 +125,24 @@ def test_an_epoch_has_a_slice_of_each_trajectory() -> None:
         ReplayBuffer(storage=buffer.storage, sampler=many).sample(18)
 
 
+def test_starts_in_an_epoch_are_equally_likely() -> None:
+    sampler = SliceSamplerWithoutReplacement(num_slices=3)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(60), sampler=sampler)
+    buffer.extend(trajectories(5, 7, 2, 12))
+    slices = torch.cat([buffer.sample(3 * 4).reshape(3, 4) for _ in range(3000)])
+    start = slices["step"][:, 0] + 20 * slices["collector", "traj_ids"][:, 0]
+    weights = np.zeros(80)
+    weights[0:2], weights[20:24], weights[60:69] = 1 / 2, 1 / 4, 1 / 9
+
+    check_whole(slices)
+    # Each trajectory is in each epoch: the starts within one are what is drawn.
+    for first in (0, 20, 60):
+        part = slice(first, first + 20)
+        assert follows(np.bincount(start.numpy(), minlength=80)[part], weights[part])
+    first_ids = slices.reshape(-1, 3, 4)["collector", "traj_ids"][:, 0, 0]
+    assert follows(np.bincount(first_ids.numpy(), minlength=4)[[0, 1, 3]], np.ones(3))
+
+
 def test_slices_begin_in_proportion_to_priorities() -> None:
     sampler = PrioritizedSliceSampler(30, 1.0, 0.5, eps=0.0, slice_len=3)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(30), sampler=sampler)
@@ -175,5 +193,10 @@ def test_invalid_arguments_of_slices_are_refused() -> None:
     check_whole(slices_of(buffer, 6))
     other = ReplayBuffer(storage=LazyTensorStorage(20), sampler=SliceSampler(slice_len=2, traj_key="nowhere"))
     other.extend(trajectories(4))
-    with pytest.raises(KeyError, match=r"no entry .*nowhere"):
-        other.sample(2)
+    for _ in range(2):
+        with pytest.raises(KeyError, match=r"no entry .*nowhere"):
+            other.sample(2)
+    by_end = ReplayBuffer(storage=other.storage, sampler=SliceSampler(slice_len=2, end_key=("next", "over")))
+    for _ in range(2):
+        with pytest.raises(KeyError, match=r"no entry \('next', 'over'\).* 'step'"):
+            by_end.sample(2)

@@ -174,7 +174,7 @@ def test_a_data_set_cannot_be_written() -> None:
 
 @pytest.mark.parametrize("id", ["gym:CartPole-v1", "gym:Pendulum-v1"])
 @pytest.mark.parametrize("given", ["buffer", "folder", "saved buffer", "rows of a file", "TensorDict"])
-def test_saved_data_is_loaded_as_it_was(id: str, given: str, tmp_path: Path) -> None:
+def test_saved_data_is_loaded_unchanged(id: str, given: str, tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     storage: Any = LazyTensorStorage(300, ndim=2)
     if given == "rows of a file":

@@ -210,7 +210,8 @@ class SliceSampler(Sampler):
         info: Info = {path: torch.from_numpy(truncated)}
         if storage.has_entry(done_key):
             done = storage.take_entry(done_key, index)
-            info[path] = info[path].expand(done.shape).contiguous()
+            if done.shape != shape:
+                info[path] = info[path].expand(done.shape).contiguous()
             if storage.has_entry(path):
                 info[path] |= storage.take_entry(path, index)
             info[done_key] = done | info[path]

@@ -51,6 +51,8 @@ class TrajectoryTable:
         assert storage.ring is not None
         self.storage, self.end_keys, self.traj_key = storage, end_keys, traj_key
         self.ring: Ring = storage.ring
+        for key in end_keys if traj_key is None else [traj_key]:
+            storage.take_entry(key, np.empty(0, np.int64))  # raises KeyError before anything is read
         self.version = 0
         self._follower = Follower(self.ring)
         self._begun = -1

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Composite
+from steppe.specs import CPU, Composite
 from steppe_gym import are_frames, space_to_spec
 
 __all__ = ["EpisodeLayout"]
@@ -77,7 +77,7 @@ class EpisodeLayout:
         following["reward"] = torch.from_numpy(np.asarray(episode.rewards, np.float32)).unsqueeze(-1)
         data = seen[:-1].update({key: torch.zeros_like(value) for key, value in flags.items()})
         data.update({"action": action, "next": following})
-        data["collector", "traj_ids"] = torch.full((n,), number)
+        data["collector", "traj_ids"] = torch.full((n,), number, device=CPU)
         return data
 
     # -- writing --------------------------------------------------------------------------------------------------
