@@ -1,13 +1,14 @@
 """Measure replay buffers beside numpy, cpprb, Stable-Baselines3 and TorchRL.
 
     python benchmarks/bench_replay.py [--rows vectors images extend prioritized slices filling]
-                                      [--rounds 9] [--peer-python PYTHON] [--write FILE]
+                                      [--rounds 9] [--cpu] [--peer-python PYTHON] [--write FILE]
 
 Contestants take turns in short slices, and the table shows the median of each and its ratio to numpy (or to cpprb,
 which the budget names for writes and priorities). All hold the same entries: observations before and after the step,
 action, reward and three flags. cpprb and Stable-Baselines3 are left out if they are not installed here.
-``--peer-python`` names an interpreter with TorchRL, which runs in a process of its own. ``--write`` replaces the
-measured rows of a JSON file; ``replay.json`` has the figures of docs/performance.md.
+``--peer-python`` names an interpreter with TorchRL, which runs in a process of its own. ``--cpu`` measures CPU time, on a
+busy machine. ``--write`` replaces the measured rows of a JSON file; ``replay.json`` has the figures of
+docs/performance.md.
 
 * vectors: sample 256 of 1,000,000 rows with observations of 11 numbers.
 * images: sample 256 of 20,000 rows with images 84x84x4, two of them.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -32,7 +34,19 @@ import numpy as np
 import torch
 from common import Contest, show
 from peer import Peer
-from replay_cases import BATCH, LENGTH, N_IMAGES, N_VECTORS, SLICES, Entries, chunks, entries, slice_of, transitions
+from replay_cases import (
+    BATCH,
+    CLOCK,
+    LENGTH,
+    N_IMAGES,
+    N_VECTORS,
+    SLICES,
+    Entries,
+    chunks,
+    entries,
+    slice_of,
+    transitions,
+)
 from tensordict import TensorDictBase
 
 from steppe import MultiaSyncDataCollector
@@ -233,11 +247,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--peer-python", default=None)
     parser.add_argument("--write", type=Path, default=None)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
+    clock = "cpu" if args.cpu else "wall"
+    os.environ[CLOCK] = clock
     table, measured = [], {}
     for row in args.rows:
         contest = Contest(row, "us")
@@ -258,7 +275,8 @@ def main() -> None:
     show("Microseconds for a call", ["row", "buffer", "us", "ratio"], table)
     if args.write is not None:
         before = json.loads(args.write.read_text())["rows"] if args.write.exists() else {}
-        written = {"unit": "us", "clock": "wall", "rows": {**before, **measured}}
+        rows = {row: {"clock": clock, **figures} for row, figures in measured.items()}
+        written = {"unit": "us", "rows": {**before, **rows}}
         args.write.write_text(json.dumps(written, indent=1) + "\n")
 
 

@@ -40,6 +40,7 @@ _APART = {
     "pgx": "pgx",
     "craftax": "craftax",
     "sb3": "stable_baselines3",
+    "minari": "minari",
     "playground": "mujoco_playground",
     "isaac": "isaacgym",
     "smacv2": "smacv2",
@@ -49,7 +50,7 @@ _APART = {
     "pretrained": "torchvision",
 }
 #: The same for guides, by name.
-_GUIDES_APART = {"stable-baselines3": "stable_baselines3"}
+_GUIDES_APART = {"stable-baselines3": "stable_baselines3", "data-sets": "minari"}
 
 
 def programs(document: Path) -> list[tuple[str, str | None]]:

@@ -61,7 +61,7 @@ class PriorityTree:
         if self._n_least <= 0:
             weights = self._flat[0]
             self._least = float(weights.min(initial=np.inf, where=weights > 0))
-            self._n_least = max(1, np.count_nonzero(weights == self._least))
+            self._n_least = max(1, int(np.count_nonzero(weights == self._least)))
         return self._least
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class PriorityTree:
 
     def _follow_least(self, index: np.ndarray, before: np.ndarray, weights: np.ndarray | float) -> None:
         """Keep the smallest weight up to date after a change of rows."""
-        self._n_least -= np.count_nonzero(before == self._least)
+        self._n_least -= int(np.count_nonzero(before == self._least))
         smallest = float(weights.min()) if isinstance(weights, np.ndarray) else weights
         if smallest <= 0:
             positive = np.extract(np.asarray(weights) > 0, weights)
@@ -98,7 +98,7 @@ class PriorityTree:
             self._least, self._n_least = smallest, 0
         # Rows may stand several times in the index, with other weights before the last one.
         smallest_rows = np.unique(index[weights == smallest]) if isinstance(weights, np.ndarray) else np.unique(index)
-        self._n_least += np.count_nonzero(self[smallest_rows] == smallest)
+        self._n_least += int(np.count_nonzero(self[smallest_rows] == smallest))
 
     def draw(self, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows at points of the cumulative weights, and their weights.

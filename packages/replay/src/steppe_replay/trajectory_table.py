@@ -252,4 +252,5 @@ class _Segments:
     def positions(self, steps: np.ndarray) -> np.ndarray:
         """Return the positions of steps."""
         at = self.numbers.searchsorted(steps, "right") - 1
-        return self.starts[at] + steps - self.numbers[at]
+        result: np.ndarray = self.starts[at] + steps - self.numbers[at]
+        return result

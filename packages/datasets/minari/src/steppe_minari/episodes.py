@@ -75,7 +75,7 @@ class EpisodeLayout:
         flags["done"] = flags["terminated"] | flags["truncated"]
         following = seen[1:].update(flags)
         following["reward"] = torch.from_numpy(np.asarray(episode.rewards, np.float32)).unsqueeze(-1)
-        data = seen[:-1].update({key: torch.zeros_like(value) for key, value in flags.items()})
+        data: TensorDict = seen[:-1].update({key: torch.zeros_like(value) for key, value in flags.items()})
         data.update({"action": action, "next": following})
         data["collector", "traj_ids"] = torch.full((n,), number, device=CPU)
         return data

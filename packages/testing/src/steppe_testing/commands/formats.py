@@ -57,7 +57,8 @@ class _Memmap:
 
     def __init__(self, args: argparse.Namespace) -> None:
         _check_folder(args.out, overwrite=args.overwrite)
-        self._out, self.shown = args.out, str(args.out)
+        self._out: Path = args.out
+        self.shown = str(args.out)
 
     def begin(self) -> Path:
         return self._out
