@@ -6,8 +6,8 @@
 Contestants take turns in short slices, and the table shows the median of each and its ratio to numpy (or to cpprb,
 which the budget names for writes and priorities). All hold the same entries: observations before and after the step,
 action, reward and three flags. cpprb and Stable-Baselines3 are left out if they are not installed here.
-``--peer-python`` names an interpreter with TorchRL, which runs in a process of its own. ``--cpu`` measures CPU time, on a
-busy machine. ``--write`` replaces the measured rows of a JSON file; ``replay.json`` has the figures of
+``--peer-python`` names an interpreter with TorchRL, which runs in a process of its own. ``--cpu`` measures CPU time,
+on a busy machine. ``--write`` replaces the measured rows of a JSON file; ``replay.json`` has the figures of
 docs/performance.md.
 
 * vectors: sample 256 of 1,000,000 rows with observations of 11 numbers.

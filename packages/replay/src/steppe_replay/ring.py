@@ -150,6 +150,8 @@ class Ring:
     def _free(self, start: int, n: int) -> int | None:
         """Return the first position from ``start`` with ``n`` columns that nobody writes; None if there is none."""
         end = start + self.columns
+        if self.settled and n <= self.columns:
+            return start
         while start + n <= end:
             taken = -1
             for first, last in self.parts(start, start + n):

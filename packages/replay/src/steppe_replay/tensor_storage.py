@@ -113,7 +113,7 @@ class TensorStorage(Storage):
         self._memory = PrivateMemory() if memory is None else memory
         self._leaves: dict[Path, Any] = {}
         self._tree = _Node(())
-        self._quick = 0
+        self._quick = self._most = 0
         self._frames: list[FrameStore] = []
         self._stream: RingStream | None = None
         self._layout_lock = threading.RLock()
@@ -177,6 +177,7 @@ class TensorStorage(Storage):
             for depth in range(1, len(path)):
                 node = node.group(path[depth - 1], self._nodes[path[:depth]])
             node.leaves.append((path[-1], getattr(leaf, "quick", None), leaf))
+        self._most = self._most_columns()
         self._quick = min((getattr(leaf, "most_quick", 1 << 40) for leaf in self._leaves.values()), default=0)
 
     @_one_thread
@@ -355,7 +356,7 @@ class TensorStorage(Storage):
         values = self._checked(data, self.ndim)
         leaves = [(leaf, values.get(path)) for path, leaf in self._leaves.items() if not isinstance(leaf, StackLeaf)]
         stream = self._stream if stream is None else stream
-        most = self._most_columns()
+        most = self._most
         done, cells = 0, []
         while done < n:
             start, count, follows = ring.reserve(min(n - done, most), stream)
@@ -375,7 +376,7 @@ class TensorStorage(Storage):
         return ranges[0] if len(ranges) == 1 else torch.cat(ranges or [torch.arange(0, device=CPU)])
 
     def _most_columns(self) -> int:
-        """How many columns are written at once."""
+        """Return how many columns are written at once."""
         assert self.ring is not None
         n_bytes = 0
         for leaf in self._leaves.values():
