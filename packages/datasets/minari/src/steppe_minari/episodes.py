@@ -18,7 +18,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite
 from steppe_gym import are_frames, space_to_spec
 
-__all__ = ["EpisodeLayout"]
+__all__ = ["EpisodeLayout", "has_images"]
 
 
 class EpisodeLayout:
@@ -128,6 +128,14 @@ class EpisodeLayout:
             f"The actions of this data, of shape {tuple(action.shape)} and dtype {action.dtype}, are not in the action "
             f"space {action_space}. Pass the environment that the data is from."
         )
+
+
+def has_images(space: spaces.Space[Any]) -> bool:
+    """Whether a space, or a part of it, has bytes in two or three dimensions, which Minari may take for images."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return any(map(has_images, parts))
+    return space.dtype == np.uint8 and len(space.shape or ()) in (2, 3)
 
 
 def _entry(steps: TensorDictBase, path: tuple[str, ...]) -> torch.Tensor:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDictBase
 
 from steppe import EnvBase, make_env
-from steppe.errors import SpecError, StateError
+from steppe.errors import NotSupported, SpecError, StateError
 from steppe_gym import are_frames, spec_to_space
-from steppe_minari.episodes import EpisodeLayout
+from steppe_minari.episodes import EpisodeLayout, has_images
 from steppe_replay import (
     DatasetNotFound,
     ImmutableDatasetWriter,
@@ -127,6 +127,7 @@ def save_minari(
 
     Raises:
         SpecError: the id is malformed, or the data does not fit the environment. Nothing was written.
+        NotSupported: this version of Minari would change the values of images.
         StateError: there is a data set of this id, or there is no data.
     """
     import minari
@@ -134,9 +135,13 @@ def save_minari(
 
     MinariFormat().check_new(id)
     settings = _spaces_of(env)
-    # Other settings of Minari 0.5.3 store images without loss, too.
     if "jpeg_encoding" in inspect.signature(minari.create_dataset_from_buffers).parameters:
         settings["jpeg_encoding"] = False
+    elif has_images(settings["observation_space"]):
+        raise NotSupported(
+            f"Minari {minari.__version__} stores images as JPEG, which changes their values. Minari 0.5.4 stores them "
+            "as they are: pip install 'minari>=0.5.4'."
+        )
     dataset: MinariDataset | None = None
     layout: EpisodeLayout | None = None
     try:
