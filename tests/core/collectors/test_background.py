@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -42,14 +43,38 @@ def test_the_thread_ends_after_total_frames() -> None:
         assert buffer.write_count == 12
 
 
-def test_shutdown_raises_the_error_of_the_thread() -> None:
-    collector = Collector(lambda: FailingEnv(at=2), frames_per_batch=4, replay_buffer=Buffer())
+def run(collector: Any) -> None:
     collector.start()
+    collector._thread.join(CHILD)
 
+
+def failed() -> Any:
+    """Return a collector whose thread has ended with an error."""
+    collector = Collector(lambda: FailingEnv(at=2), frames_per_batch=4, replay_buffer=Buffer())
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"start\(\) has ended with RuntimeError, shutdown raises it: .*failed in step 2",
+    ):
+        run(collector)
+    assert not collector.is_running()
+    return collector
+
+
+def test_shutdown_raises_the_error_of_the_thread() -> None:
+    collector = failed()
     with pytest.raises(RuntimeError, match="failed in step 2"):
         collector.async_shutdown(timeout=CHILD)
     assert collector.closed
     assert collector.env.is_closed
+
+
+@pytest.mark.parametrize("call", ["start", "update_policy_weights_", "pause"])
+def test_the_next_call_raises_the_error_of_the_thread(call: str) -> None:
+    collector = failed()
+    with pytest.raises(RuntimeError, match="failed in step 2"), collector.pause() if call == "pause" else nullcontext():
+        getattr(collector, call)()
+    collector.shutdown()
+    assert collector.closed
 
 
 def test_start_needs_a_replay_buffer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -175,9 +176,13 @@ class DataCollectorBase(RequestForm):
     def start(self) -> None:
         """Collect into the replay buffer in a thread, while the caller goes on, until ``async_shutdown``.
 
+        If collecting fails, the thread ends with a RuntimeWarning at once, and ``is_running`` is False. The next call
+        of ``start``, ``pause``, ``update_policy_weights_`` or ``shutdown`` raises the error.
+
         Raises:
             StateError: there is no replay buffer.
         """
+        self._raise_thread_error()
         if self.replay_buffer is None:
             raise StateError(f"{type(self).__name__}.start() needs a replay buffer: give replay_buffer=.")
         if not self.is_running():
@@ -195,8 +200,18 @@ class DataCollectorBase(RequestForm):
                     next(self)
         except StopIteration:
             return
-        except BaseException as error:  # raised where the thread is ended
+        except BaseException as error:
             self._error = error
+            # Nobody may call this collector for long: a loop that waits for frames asks the buffer alone.
+            message = (
+                f"{type(self).__name__}.start() has ended with {type(error).__name__}, shutdown raises it: {error}"
+            )
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    def _raise_thread_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -204,6 +219,7 @@ class DataCollectorBase(RequestForm):
 
         Entering it takes as long as the batches that have begun.
         """
+        self._raise_thread_error()
         self._go.clear()
         try:
             with self._turn:
@@ -260,9 +276,7 @@ class DataCollectorBase(RequestForm):
             self._stop.set()
             self._go.set()
             self._thread.join(timeout)
-            error, self._error = self._error, None
-            if error is not None:
-                raise error
+            self._raise_thread_error()
 
     def close(self) -> None:
         """The same as ``shutdown``."""

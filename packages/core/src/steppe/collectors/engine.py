@@ -452,6 +452,7 @@ class Collector(DataCollectorBase):
             ClosedError: after ``shutdown``, of a collector with workers.
             WorkerError: a worker raised, or ended, in the request that is running.
         """
+        self._raise_thread_error()
         if self.num_workers:
             self.backend.check_open()
         if self._requests is not None:
