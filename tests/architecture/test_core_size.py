@@ -28,7 +28,7 @@ FOLDERS = {
     "registry": 1_900,
     "specs": 5_800,
     "storage": 700,
-    "transforms": 4_930,
+    "transforms": 5_050,
     "versions": 630,
     "workers": 2_620,
 }

@@ -190,16 +190,21 @@ def test_values_can_be_given_by_name():
     assert Tenfold()(TensorDict(a=torch.ones(2)))["b"].tolist() == [10, 10]
 
 
-def test_a_call_for_environments_is_not_made_on_stored_data():
-    """forward on stored data does not use _call."""
+def test_methods_for_steps_transform_stored_data():
+    """Without _apply_transform, forward calls _call with next, and _reset with the root, as an environment does."""
 
-    class ForEnvironments(Transform):
+    class ForSteps(Transform):
         def _call(self, next_tensordict):
-            raise AssertionError("forward does not call it")
+            return next_tensordict.set("a", next_tensordict["a"] + 1)
 
-    data = TensorDict(a=torch.ones(2))
+        def _reset(self, tensordict, tensordict_reset):
+            return tensordict_reset.set("a", tensordict_reset["a"] - 1)
 
-    assert ForEnvironments()(data) is data
+    steps = TensorDict({"a": torch.ones(2), "next": {"a": torch.ones(2)}}, [2])
+
+    assert ForSteps()(TensorDict(a=torch.ones(2)))["a"].tolist() == [2, 2]
+    assert ForSteps()(steps) is steps
+    assert (steps["a"].tolist(), steps["next", "a"].tolist()) == ([0, 0], [2, 2])
 
 
 def test_keys_are_lists_of_keys_however_they_are_given():

@@ -107,9 +107,9 @@ def test_calling_a_transform_changes_given_data():
     assert data["a"].tolist() == [[1]] * 4
 
 
-def test_an_episode_transform_refuses_stored_data():
-    """The error says to append the transform to an environment."""
-    with pytest.raises(NotImplementedError, match="Append it to the environment"):
+def test_a_transform_over_time_refuses_data_without_time():
+    """The error says which data it needs, and where it can be appended instead."""
+    with pytest.raises(SpecError, match=r"data \[\*B, T\] with 'next'.*append it to the environment"):
         StepCounter()(TensorDict())
 
 

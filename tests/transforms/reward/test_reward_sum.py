@@ -134,7 +134,7 @@ def test_reset_keys_name_masks_of_another_level():
 
 
 def test_data_that_is_no_batch_of_steps_says_what_is_missing():
-    with pytest.raises(KeyError, match=r"no 'reward' in the data or under 'next'.*Found .*observation"):
+    with pytest.raises(KeyError, match=r"no entry 'reward' in the data.*Found .*observation"):
         RewardSum()(TensorDict({"observation": torch.zeros(3, 1)}, [3]))
     with pytest.raises(SpecError, match="no batch dimension"):
         RewardSum()(TensorDict({"reward": torch.zeros(1)}, []))

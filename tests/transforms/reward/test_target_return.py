@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv, TransformedEnv, Unbounded, check_env_specs
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import SpecError
 from steppe.specs import Composite
 from steppe_reward import TargetReturn
 from steppe_testing import ArrayCountingEnv, ArrayDataEnv, CountingEnv, DataEnv, MultiAgentCountingEnv
@@ -131,6 +131,6 @@ def test_a_root_without_the_target_says_what_to_step():
         env.step(td.exclude("target_return"))
 
 
-def test_a_target_return_needs_an_environment():
-    with pytest.raises(NotSupported, match="Append it to the environment"):
+def test_a_target_return_needs_steps():
+    with pytest.raises(SpecError, match=r"keeps values from step to step.*append it to the environment"):
         TargetReturn(1.0)(DataEnv(OBSERVATION).reset())

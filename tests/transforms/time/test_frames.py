@@ -200,7 +200,6 @@ def test_the_largest_of_the_last_observations_of_the_episode(place):
         (lambda: CatFrames(2, -1, padding="zeros"), "'same' or 'constant', found 'zeros'"),
         (lambda: TimeMaxPool(T=0), "T must be a whole number >= 1"),
         (lambda: TimeMaxPool(["a", "b"], ["c"]), "same length"),
-        (lambda: CatFrames(2, -1).make_rb_transform_and_sampler(4), "sampler=SliceSampler"),
     ],
 )
 def test_bad_arguments_are_refused(make, says):

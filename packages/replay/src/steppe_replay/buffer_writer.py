@@ -29,7 +29,10 @@ class BufferWriter:
 
     def extend(self, batch: Any) -> None:
         """Write rows, see :meth:`ReplayBuffer.extend`."""
-        data = time_first(written(batch, self.transforms), self.storage.ndim, self.dim_extend)
+        data = written(batch, self.transforms)
+        if 0 in data.batch_size:  # a transform waits for more data
+            return
+        data = time_first(data, self.storage.ndim, self.dim_extend)
         self.storage.attach()
         if self.storage.ring is None:
             self.storage.lay_out(data)

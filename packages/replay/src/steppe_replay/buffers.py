@@ -14,9 +14,10 @@ from torch.utils.data import IterableDataset, default_collate
 
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.errors import NotSupported, SpecError, StateError
+from steppe.specs import CPU
 from steppe_replay import checkpoint
 from steppe_replay.buffer_writer import BufferWriter
-from steppe_replay.data_order import read, time_first, written
+from steppe_replay.data_order import over_time, read, time_first, written
 from steppe_replay.prefetch import Prefetch
 from steppe_replay.row_choice import choose_rows
 from steppe_replay.row_index import as_caller_index, as_numpy_index, as_rows
@@ -224,6 +225,9 @@ class ReplayBuffer:
 
     def _write(self, data: Any, *, single: bool) -> torch.Tensor:
         data = written(data, self._transforms)
+        if is_tensor_collection(data) and 0 in data.batch_size:  # a transform waits for more data
+            ndim = self._storage.ndim
+            return torch.empty((0,) if ndim == 1 else (0, ndim), dtype=torch.int64, device=CPU)
         if not single:
             data = time_first(data, self._storage.ndim, self.dim_extend)
         with self._writing:
@@ -268,7 +272,9 @@ class ReplayBuffer:
             with self._writing, self._sampling:
                 storage.share()
                 if example is not None:
-                    data = time_first(written(example, self._transforms), storage.ndim, self.dim_extend)
+                    # Copies of the transforms, because one that waits for more data would keep the example.
+                    copies = [(t.clone() if hasattr(t, "clone") else t, invert) for t, invert in self._transforms]
+                    data = time_first(written(example, copies), storage.ndim, self.dim_extend)
                     storage.lay_out(data, example=True)
         except NotSupported:
             return None
@@ -323,13 +329,15 @@ class ReplayBuffer:
             index, info, rows = choose_rows(storage, self._sampler, batch_size)
         data = self._collated(rows)
         where: Any = as_caller_index(torch.from_numpy(index), storage)
-        if self.adds_info and isinstance(data, TensorDictBase):
-            data.set("index", where)
+        # Transforms over time need the marks at the ends of slices: the next slice may be of the same trajectory.
+        if isinstance(data, TensorDictBase) and (self.adds_info or over_time(self._transforms)):
+            if self.adds_info:
+                data.set("index", where)
             for key, value in info.items():
                 data.set(key, value)
         if storage.ndim > 1 and not self.adds_info:
             where = where.unbind(-1)
-        data = read(data, self._transforms)
+        data = read(data, self._transforms, in_order=self._sampler.in_order)
         if self._pin_memory and is_tensor_collection(data):
             data = data.pin_memory()
         return data, {"index": where, **{_short(key): value for key, value in info.items()}}

@@ -9,7 +9,7 @@ import torch
 
 from steppe.errors import SpecError
 
-__all__ = ["read", "time_first", "written"]
+__all__ = ["over_time", "read", "time_first", "written"]
 
 
 def written(data: Any, transforms: Sequence[tuple[Callable[[Any], Any], bool]]) -> Any:
@@ -22,10 +22,30 @@ def written(data: Any, transforms: Sequence[tuple[Callable[[Any], Any], bool]]) 
     return data
 
 
-def read(data: Any, transforms: Sequence[tuple[Callable[[Any], Any], bool]]) -> Any:
-    """Return a sample after the transforms."""
+def over_time(transforms: Sequence[tuple[Callable[[Any], Any], bool]]) -> bool:
+    """Whether a transform of samples reads steps in order of time."""
+    return any(getattr(transform, "over_time", False) for transform, invert in transforms if not invert)
+
+
+def read(data: Any, transforms: Sequence[tuple[Callable[[Any], Any], bool]], *, in_order: bool = True) -> Any:
+    """Return a sample after the transforms.
+
+    Args:
+        data: the sample.
+        transforms: each with whether it is called with data that is written instead.
+        in_order: whether rows follow each other in time.
+
+    Raises:
+        SpecError: a transform reads steps in order of time, and these rows are in no order.
+    """
     for transform, invert in transforms:
         function = getattr(transform, "inv", None) if invert else transform
+        if not in_order and not invert and getattr(transform, "over_time", False) and data.batch_dims == 1:
+            raise SpecError(
+                f"{type(transform).__name__} reads steps in order of time, and the rows of this sample are in no "
+                "order. Sample slices: sampler=SliceSampler(slice_len=...); or transform the data when it is written: "
+                "buffer.append_transform(transform, invert=True)."
+            )
         if function is not None:
             data = function(data)
     return data

@@ -26,9 +26,11 @@ class Sampler:
 
     Attributes:
         generator: draws the random numbers; None: that of torch.
+        in_order: whether the rows of a sample follow each other in time, at least within slices.
     """
 
     generator: torch.Generator | None = None
+    in_order: bool = False
 
     @abstractmethod
     def sample(self, storage: Storage, batch_size: int) -> tuple[np.ndarray, Info]:
@@ -144,6 +146,11 @@ class SamplerWithoutReplacement(Sampler):
         self.drop_last, self.shuffle = drop_last, shuffle
         self._order = np.empty(0, np.int64)
         self._ran_out = False
+
+    @property
+    def in_order(self) -> bool:  # type: ignore[override]
+        """Whether ``shuffle`` is False."""
+        return not self.shuffle
 
     @property
     def ran_out(self) -> bool:

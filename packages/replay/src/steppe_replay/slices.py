@@ -57,6 +57,8 @@ class SliceSampler(Sampler):
         SpecError: arguments contradict each other.
     """
 
+    in_order = True
+
     def __init__(
         self,
         *,

@@ -35,12 +35,14 @@ class TensorDictReplayBuffer(ReplayBuffer):
         index = super()._write(data, single=single)
         if isinstance(self._sampler, PrioritizedSampler) and is_tensor_collection(data):
             priority = data.get(self.priority_key, None)
-            if priority is not None:
+            n_rows = index.reshape(-1, self._storage.ndim).shape[0]
+            # A transform may have written other rows than those of the data.
+            if priority is not None and (single or data.batch_size[: self._storage.ndim].numel() == n_rows):
                 if not single and self._storage.ndim > 1:
                     order = list(range(priority.ndim))
                     order[0], order[self.dim_extend] = order[self.dim_extend], order[0]
                     priority = priority.permute(order)
-                self.update_priority(index, priority.reshape(index.reshape(-1, self._storage.ndim).shape[0], -1))
+                self.update_priority(index, priority.reshape(n_rows, -1))
         return index
 
     def update_tensordict_priority(self, data: TensorDictBase) -> None:

@@ -381,7 +381,9 @@ class TransformConformance:
             pytest.skip(f"the data of the kit has no {missing}, which the inverse takes")
         if transform.in_keys_inv:
             data = self.make_transform()(data)  # as an environment with the transform returns it
-        buffer = replay.ReplayBuffer(storage=replay.LazyTensorStorage(20), transform=transform, batch_size=5)
+        sampler = replay.SamplerWithoutReplacement(shuffle=not transform.over_time)
+        storage = replay.LazyTensorStorage(20)
+        buffer = replay.ReplayBuffer(storage=storage, sampler=sampler, transform=transform, batch_size=5)
         buffer.extend(data)
         self._check_shapes(buffer.sample(), "a batch from a buffer")
 

@@ -29,6 +29,7 @@ from steppe.transforms.observation_transform import ObservationTransform
 from steppe.transforms.policy_transforms import transforms_for_policy
 from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
+from steppe.transforms.stored_steps import first_steps, time_dim_of
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
 from steppe.transforms.transformed_env import AutoResetEnv, TransformedEnv
@@ -55,11 +56,13 @@ __all__ = [
     "as_key",
     "as_keys",
     "clip_kernel",
+    "first_steps",
     "keys_property",
     "names_of",
     "pair_hook",
     "replace_last",
     "set_beside",
+    "time_dim_of",
     "transforms_for_policy",
     "write",
 ]

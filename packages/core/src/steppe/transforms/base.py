@@ -11,13 +11,14 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import dispatch
 
-from steppe.errors import SpecError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, below_next
 from steppe.storage import find_entry
 from steppe.transforms.compiled.entry_kernel import bind_entries
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link, RowHooks, pair_hook
 from steppe.transforms.overrides import Overrides
 from steppe.transforms.placed import Placed
+from steppe.transforms.stored_steps import on_stored_steps
 from steppe.transforms.transform_keys import Key, Keys, as_keys, keys_property
 
 __all__ = ["Transform"]
@@ -94,6 +95,11 @@ class Transform(Placed):
     #: Whether ``row_kernel`` and ``_apply_transform`` get large entries in blocks of a few rows, which fit into the
     #: cache of a core. False for functions with a high cost per call: they get many rows at once.
     by_blocks: bool = True
+    #: Whether it keeps values from step to step, so that stored data has to be steps in order of time.
+    over_time: bool = False
+    #: Whether it works in environments only; ``does`` completes the error: ``"steps its environment"``.
+    needs_env: bool = False
+    does: str = "works on the data of an environment"
     #: The kinds of specs that ``transform_specs`` changes, if the class overrides it.
     changed_kinds: ClassVar[tuple[str, ...]] = SPEC_KINDS
 
@@ -512,7 +518,11 @@ class Transform(Placed):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Transform data that comes from no environment: a batch of a replay buffer, or the input of a module.
 
-        Calls ``_apply_transform`` on each of ``in_keys`` by default; ``_call`` and ``_step`` are for environments only.
+        A class that overrides ``_apply_transform`` transforms the ``in_keys`` of the data: add ``("next", key)`` for
+        entries below ``"next"``. A key that is only there is read there. Any other class does to the root and to
+        ``"next"`` what it does in an environment. If it keeps values from step to step, it needs steps over time,
+        ``[*B, T]``, and begins anew behind ``("next", "done")`` and where ``("collector", "traj_ids")`` changes.
+
         With values by name instead of a TensorDict, it returns the results: ``transform(pixels=image)``.
 
         Args:
@@ -522,9 +532,27 @@ class Transform(Placed):
             ``tensordict``.
 
         Raises:
-            KeyError: one of ``in_keys`` is missing.
+            KeyError: an entry is missing.
+            SpecError: the class keeps values from step to step, and the data is no sequence of steps.
+            NotSupported: the class needs an environment, see ``needs_env``.
         """
-        return pair_hook(self.key_pairs, self._apply_transform, self.missing_entry)(tensordict)
+        if self.needs_env:
+            raise NotSupported(
+                f"{type(self).__name__} {self.does} and cannot be applied to stored data. Append it to the environment "
+                f"that collects the data: env.append_transform({type(self).__name__}(...))."
+            )
+        if self._writes("_apply_transform"):
+            return pair_hook(self.pairs_in(tensordict), self._apply_transform, self.missing_entry)(tensordict)
+        return on_stored_steps(self, tensordict)
+
+    def pairs_in(self, data: TensorDictBase) -> list[tuple[Key, Key]]:
+        """Return ``key_pairs`` as they are in stored data: a key that is only below ``"next"`` is read there."""
+        return [
+            (below_next(key), below_next(out_key))
+            if find_entry(data, key) is None and find_entry(data, below_next(key)) is not None
+            else (key, out_key)
+            for key, out_key in self.key_pairs
+        ]
 
     @dispatch(source="in_keys_inv", dest="out_keys_inv")
     def inv(self, tensordict: TensorDictBase) -> TensorDictBase:

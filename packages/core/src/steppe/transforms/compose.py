@@ -43,6 +43,11 @@ def _in_turn(method: _Method, *, reverse: bool = False) -> _Method:
     return of_all  # type: ignore[return-value]
 
 
+def _of_any(name: str, doc: str) -> Any:
+    """Return a property of a Compose that is True if it is True for one of the transforms."""
+    return property(lambda self: any(getattr(transform, name) for transform in self), doc=doc)
+
+
 class Compose(Transform):
     """Run several transforms: forward in order, inverse in reverse order.
 
@@ -156,25 +161,15 @@ class Compose(Transform):
 
     # -- one transform --------------------------------------------------------------------------------------------
 
-    @property
-    def writes_done(self) -> bool:
-        """Whether one of them may end an episode or skip a step."""
-        return any(transform.writes_done for transform in self)
+    writes_done = _of_any("writes_done", "Whether one of them may end an episode or skip a step.")
+    writes_step = _of_any("writes_step", "Whether one of them may exclude rows from a step.")
+    needs_all_rows = _of_any("needs_all_rows", "Whether one of them needs the data of all rows of a batch.")
+    over_time = _of_any("over_time", "Whether one of them keeps values from step to step.")
 
     @property
     def action_masks(self) -> Mapping[NestedKey, NestedKey]:  # type: ignore[override]
         """The masks that the transforms declare."""
         return {key: mask for transform in self for key, mask in transform.action_masks.items()}
-
-    @property
-    def needs_all_rows(self) -> bool:
-        """Whether one of them needs the data of all rows of a batch."""
-        return any(transform.needs_all_rows for transform in self)
-
-    @property
-    def writes_step(self) -> bool:
-        """Whether one of them may exclude rows from a step."""
-        return any(transform.writes_step for transform in self)
 
     def _check_batched_worker_compat(self) -> None:
         for transform in self:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.errors import NotSupported, StateError
+from steppe.errors import StateError
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks
 
@@ -14,10 +14,7 @@ __all__ = ["EnvTransform", "PlannedTransform", "SteppingTransform"]
 
 
 class EnvTransform(Transform):
-    """Base class of transforms that need an environment, and cannot be called on stored data."""
-
-    #: A verb phrase for errors: ``"steps its environment"``.
-    does: ClassVar[str]
+    """Base class of transforms that use their environment."""
 
     @property
     def env(self) -> Any:
@@ -34,17 +31,6 @@ class EnvTransform(Transform):
             )
         return env
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Raise an error: the transform needs an environment.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported(
-            f"{type(self).__name__} {self.does} and cannot be applied to data that is there already. Append it to the "
-            "environment that collects the data."
-        )
-
 
 class SteppingTransform(EnvTransform):
     """Base class of transforms that step their environment, several times in one step or at a reset.
@@ -53,6 +39,7 @@ class SteppingTransform(EnvTransform):
     """
 
     needs_all_rows = True
+    needs_env = True
     does = "steps its environment"
 
 
@@ -60,13 +47,12 @@ class PlannedTransform(EnvTransform):
     """Base class of transforms that override only ``hooks`` and ``transform_specs``.
 
     Use it if the functions depend on the specs of the environment, such as its levels with done entries. The methods
-    ``_step``, ``_reset`` and ``_inv_call`` then need an environment.
+    ``_step``, ``_reset`` and ``_inv_call`` then need an environment. On stored data, the specs describe the data.
     """
 
     writes_done = False
     writes_step = False
     needs_all_rows = False
-    does = "works on the data of an environment"
 
     _bound_hooks: Hooks | None = None
     _derived = (*EnvTransform._derived, "_bound_hooks")

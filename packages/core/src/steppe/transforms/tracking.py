@@ -59,6 +59,8 @@ class StepCounter(PlannedTransform):
         SpecError: ``max_steps`` is not a whole number >= 1, or ``truncated_key`` or ``step_count_key`` is not one name.
     """
 
+    over_time = True
+
     def __init__(
         self,
         max_steps: int | None = None,
@@ -185,6 +187,8 @@ class InitTracker(PlannedTransform):
         SpecError: ``init_key`` is not a single name, or the environment has an entry of that name with another shape or
             dtype.
     """
+
+    over_time = True
 
     def __init__(self, init_key: str = "is_init") -> None:
         super().__init__()

@@ -34,6 +34,9 @@ class EndOfLifeTransform(Transform):
         eol_attribute: dotted path of the environment's attribute or method that returns the number of lives.
     """
 
+    needs_env = True
+    does = "reads the lives of its environment"
+
     def __init__(
         self,
         eol_key: NestedKey = "end-of-life",

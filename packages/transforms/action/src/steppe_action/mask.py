@@ -37,6 +37,8 @@ class ActionMask(PlannedTransform):
     """
 
     needs_all_rows = True
+    needs_env = True
+    does = "draws random actions in its environment"
     changed_kinds = ("action",)
 
     def __init__(self, action_key: NestedKey = "action", mask_key: NestedKey = "action_mask") -> None:

@@ -249,18 +249,26 @@ class RunningNorm(Transform):
         return step, reset
 
     def _normalized(
-        self, data: TensorDictBase, batch_dims: int, masks: Any = None, mask: str = "", *, tolerant: bool = False
+        self,
+        data: TensorDictBase,
+        batch_dims: int,
+        masks: Any = None,
+        mask: str = "",
+        *,
+        tolerant: bool = False,
+        pairs: Any = None,
     ) -> TensorDictBase:
-        """Update the statistics and normalize the entries, in place."""
+        """Update the statistics and normalize the entries, in place; ``pairs`` are their keys in stored data."""
         with self._lock:
-            for at, (key, out_key) in enumerate(self.key_pairs):
+            for at, (key, out_key) in enumerate(pairs or self.key_pairs):
                 value = data.get(key, None)
                 if value is None:
                     if not (tolerant or self.missing_tolerance):
                         keys = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
                         raise KeyError(f"{self._name}: the data has no entry {key!r}. It has {keys}.")
                     continue
-                stats = self._make(at, key, tuple(value.shape[batch_dims:]), value.dtype)
+                # The statistics of the reward are the same below "next".
+                stats = self._make(at, self.in_keys[at], tuple(value.shape[batch_dims:]), value.dtype)
                 rows = value.detach().cpu().numpy()
                 rows = rows.reshape(-1, *value.shape[batch_dims:])
                 mean, deviation = self._run(stats, rows, _counted(rows, masks, key, mask))
@@ -281,7 +289,7 @@ class RunningNorm(Transform):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Update the statistics and normalize data that comes from no environment.
 
-        Missing entries are skipped.
+        Entries that are only below ``"next"``, such as the reward, are read there. Missing entries are skipped.
 
         Args:
             tensordict: any batch size. Its entries are replaced; tensors are not changed.
@@ -292,10 +300,11 @@ class RunningNorm(Transform):
         Raises:
             KeyError: the data has none of ``in_keys``.
         """
-        if all(tensordict.get(key, None) is None for key in self.in_keys):
+        pairs = self.pairs_in(tensordict)
+        if all(tensordict.get(key, None) is None for key, _ in pairs):
             keys = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
             raise KeyError(f"{self._name}: the data has none of {self.in_keys}. Found {keys}.")
-        return self._normalized(tensordict, tensordict.batch_dims, tolerant=True)
+        return self._normalized(tensordict, tensordict.batch_dims, tolerant=True, pairs=pairs)
 
     def denorm(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Undo the normalization with the current statistics.

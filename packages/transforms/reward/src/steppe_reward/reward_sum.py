@@ -10,7 +10,7 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import CPU, Composite, Unbounded
+from steppe.specs import CPU, Composite, Unbounded, below_next
 from steppe.storage import Layout, clear_rows, find_entry, no_storage_reason
 from steppe.transforms import (
     EnvSpecs,
@@ -20,10 +20,12 @@ from steppe.transforms import (
     RowHooks,
     as_key,
     as_keys,
+    first_steps,
     keys_property,
     names_of,
     replace_last,
     set_beside,
+    time_dim_of,
     write,
 )
 
@@ -52,6 +54,8 @@ class RewardSum(PlannedTransform):
         SpecError: one of ``in_keys`` is no reward of the environment, one of ``reset_keys`` is none of its reset masks,
             or the lists differ in length.
     """
+
+    over_time = True
 
     def __init__(
         self,
@@ -172,11 +176,12 @@ class RewardSum(PlannedTransform):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Sum up the rewards of a batch of steps over time, separately for each episode.
 
-        The time dimension is the one of that name, or the last one. An episode ends after a step whose ``done`` is
-        True; without a ``done`` at the level of the reward or above, all steps belong to one episode.
+        The time dimension is the one of that name, or the last one. Episodes end as :func:`first_steps` says; if the
+        data does not say where, all steps belong to one episode.
 
         Args:
-            tensordict: data ``[*B, T]`` with the entries ``in_keys``, at the root or under ``"next"``.
+            tensordict: data ``[*B, T]`` with the entries ``in_keys``, at the root or only under ``"next"``. There, the
+                root gets the sums before each step, as in an environment.
 
         Returns:
             ``tensordict`` with the sums at ``out_keys``.
@@ -185,43 +190,40 @@ class RewardSum(PlannedTransform):
             KeyError: a reward is missing.
             SpecError: the data has no batch dimension.
         """
-        time = _time_dim(tensordict)
-        for in_key, out_key in zip(self.in_keys, self.out_keys, strict=True):
-            key = in_key
-            if tensordict.get(key, None) is None:
-                key, out_key = as_key(("next", *names_of(key))), as_key(("next", *names_of(out_key)))
-            reward = tensordict.get(key, None)
+        time = time_dim_of(tensordict, "RewardSum")
+        for pair, (key, out_key) in zip(self.key_pairs, self.pairs_in(tensordict), strict=True):
+            reward = find_entry(tensordict, key)
             if reward is None:
-                names = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-                raise KeyError(f"RewardSum: there is no {in_key!r} in the data or under 'next'. Found {names}.")
-            done = _done_beside(tensordict, key)
-            total, sums = torch.zeros_like(reward.select(time, 0)), []
-            for t in range(reward.shape[time]):
-                total = total + reward.select(time, t)
+                self.missing_entry(key, tensordict)
+                continue
+            begins = self._begins(tensordict, key).unbind(-1)
+            total, before, sums = torch.zeros_like(reward.select(time, 0)), [], []
+            for first, now in zip(begins, reward.unbind(time), strict=True):
+                first = first.reshape(first.shape + (1,) * (total.ndim - first.ndim))
+                before.append(torch.where(first, torch.zeros_like(total), total))
+                total = before[-1] + now
                 sums.append(total)
-                if done is not None:
-                    ended = done.select(time, t)
-                    ended = ended.reshape(ended.shape + (1,) * (total.ndim - ended.ndim))
-                    total = torch.where(ended, torch.zeros_like(total), total)
             tensordict.set(out_key, torch.stack(sums, time))
+            if out_key != pair[1]:
+                tensordict.set(pair[1], torch.stack(before, time))
         return tensordict
+
+    def _begins(self, data: TensorDictBase, key: Key) -> torch.Tensor:
+        """Return which steps begin an episode of a reward, ``[*B, T]``."""
+        names = names_of(key)
+        levels = [as_key((*names[1:depth], "done")) for depth in range(len(names) - 1, 0, -1)]
+        if names[0] != "next":  # the data is what was below "next"
+            levels = [as_key((*names[:depth], "done")) for depth in range(len(names) - 1, -1, -1)]
+            data = data.empty().update({"next": data, **data.select(("collector", "traj_ids"), strict=False)})
+        done = next((key for key in levels if find_entry(data, below_next(key)) is not None), "done")
+        try:
+            return first_steps(data, "RewardSum", done)
+        except KeyError:
+            begins = torch.zeros(data.batch_size, dtype=torch.bool, device=data.device or CPU)
+            begins = begins.movedim(time_dim_of(data, "RewardSum"), -1)
+            begins[..., 0] = True
+            return begins
 
 
 def _sum_key(key: Key) -> Key:
     return replace_last(key, f"episode_{names_of(key)[-1]}")
-
-
-def _time_dim(data: TensorDictBase) -> int:
-    if not data.batch_dims:
-        raise SpecError("RewardSum sums up steps over time, but this data has no batch dimension.")
-    return data.names.index("time") if "time" in data.names else data.batch_dims - 1
-
-
-def _done_beside(data: TensorDictBase, key: Key) -> torch.Tensor | None:
-    """Return the ``done`` of the level of a reward, or of the nearest level above that has one."""
-    names = names_of(key)[:-1]
-    for depth in range(len(names), -1, -1):
-        done: torch.Tensor | None = data.get(as_key((*names[:depth], "done")), None)
-        if done is not None and (depth or "next" not in names):
-            return done
-    return None

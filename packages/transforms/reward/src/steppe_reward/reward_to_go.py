@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU
-from steppe.transforms import EnvSpecs, Hooks, Transform, as_key, names_of
+from steppe.transforms import EnvSpecs, Hooks, Transform, as_key, names_of, time_dim_of
 
 __all__ = ["Reward2GoTransform"]
 
@@ -76,7 +76,7 @@ class Reward2GoTransform(Transform):
         done = tensordict.get(done_key, None)
         if done is None:
             raise KeyError(f"Reward2GoTransform: there is no {done_key!r} in the data. Found {_keys_of(tensordict)}.")
-        time = _time_dim(tensordict)
+        time = time_dim_of(tensordict, "Reward2GoTransform")
         ended = done.flatten(tensordict.batch_dims).any(-1) if done.ndim > tensordict.batch_dims else done
         if not bool(ended.any(time).all()):
             raise SpecError(
@@ -119,12 +119,6 @@ class Reward2GoTransform(Transform):
 
     def _repr_keys(self) -> Any:
         return ("in_keys_inv", "out_keys_inv", "done_key")
-
-
-def _time_dim(data: TensorDictBase) -> int:
-    if not data.batch_dims:
-        raise SpecError("Reward2GoTransform sums over time, but this data has no batch dimension.")
-    return data.names.index("time") if "time" in data.names else data.batch_dims - 1
 
 
 def _keys_of(data: TensorDictBase) -> list[str]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded
-from steppe.transforms import EntryTransform, EnvSpecs, Hooks, set_beside
+from steppe.transforms import EntryTransform, EnvSpecs, Hooks, names_of, set_beside
 
 __all__ = ["SuccessReward"]
 
@@ -44,6 +44,11 @@ class SuccessReward(EntryTransform):
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.to(self.dtype) * self.scale
+
+    def pairs_in(self, data: TensorDictBase) -> list[tuple[Any, Any]]:
+        """Return the keys in stored data: those below ``"next"`` if there are any, because a root has no reward."""
+        (key, out_key), below = self.key_pairs[0], ("next", *names_of(self.in_keys[0]))
+        return [(key, out_key)] if data.get(below, None) is None else [(below, ("next", *names_of(out_key)))]
 
     def row_kernel(self, source: Any, target: Any) -> Any:
         scale = target.dtype.type(self.scale)

@@ -37,6 +37,8 @@ class TargetReturn(PlannedTransform):
             reset mask of the environment, or two targets have the same key.
     """
 
+    over_time = True
+
     def __init__(
         self,
         target_return: float,

@@ -40,6 +40,8 @@ class Timer(PlannedTransform):
         SpecError: the number of ``out_keys`` is not three.
     """
 
+    needs_env = True
+    does = "measures the time of its environment"
     clock: Callable[[], float] = staticmethod(time.perf_counter)
 
     def __init__(self, out_keys: NestedKey | Sequence[NestedKey] | None = None, time_key: str = "time") -> None:

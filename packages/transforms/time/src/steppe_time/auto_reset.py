@@ -31,6 +31,8 @@ class AutoResetTransform(PlannedTransform):
 
     # The environment resets itself, so it must not be reset again in the round trip of a step.
     writes_done = True
+    needs_env = True
+    does = "moves observations of environments that reset themselves"
 
     def __init__(
         self,

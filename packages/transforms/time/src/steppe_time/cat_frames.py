@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+import steppe
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded, Spec, Unbounded
-from steppe.transforms import Compose, EnvSpecs, Transform, as_key, names_of
+from steppe.transforms import Compose, EnvSpecs, Transform, as_key, first_steps, names_of, time_dim_of
 
 from .history import OverHistory
-from .windows import episode_windows, time_dim_of
+from .windows import episode_windows
 
 __all__ = ["CatFrames"]
 
@@ -81,6 +82,11 @@ class CatFrames(OverHistory):
         self.as_inverse, self.future = bool(as_inverse), bool(future)
         self.done_key = "done" if done_key is None else as_key(done_key)
         self.mask_key = None if mask_key is None else as_key(mask_key)
+
+    @property
+    def over_time(self) -> bool:  # type: ignore[override]
+        """Whether a call reads steps in order of time: unless ``as_inverse`` is set."""
+        return not self.as_inverse
 
     def shared_key(self) -> Any:
         keys = (tuple(self.in_keys), tuple(self.out_keys), self._reset_key)
@@ -189,7 +195,8 @@ class CatFrames(OverHistory):
         """Stack the observations of stored steps, as in an environment.
 
         The time dimension is the batch dimension of that name, or the last one. Episodes end where
-        ``("next", done_key)`` is True; the first step of the data counts as the start of an episode. If an observation
+        ``("next", done_key)`` is True or ``("collector", "traj_ids")`` changes; the first step of the data counts as
+        the start of an episode. If an observation
         and its entry below ``"next"`` are both among ``in_keys``, the stacks below ``"next"`` continue those of the
         root.
 
@@ -205,18 +212,16 @@ class CatFrames(OverHistory):
             NotSupported: ``future`` with an observation and its entry below ``"next"``.
         """
         time = time_dim_of(tensordict, "CatFrames")
-        done = tensordict.get(("next", *names_of(self.done_key)), None)
-        if done is None and not self.future:
-            raise KeyError(
-                f"CatFrames: there is no {('next', *names_of(self.done_key))} in the data, at which episodes end. Keep "
-                f"it in the buffer, or name another with done_key. Found {_keys_of(tensordict)}."
-            )
         size = tensordict.batch_size
-        if done is not None:
-            done = done.reshape(*size, -1).any(-1)
-        else:
-            done = torch.zeros(size, dtype=torch.bool, device=tensordict.get(self.in_keys[0]).device)
-        index, padded = episode_windows(done.transpose(time, -1), self.N, future=self.future)
+        try:
+            begins = first_steps(tensordict, "CatFrames", self.done_key)
+        except KeyError:
+            if not self.future:
+                raise
+            begins = torch.zeros(size, dtype=torch.bool, device=tensordict.get(self.in_keys[0]).device)
+            begins = begins.movedim(time, -1)
+        begins = begins.movedim(-1, time).transpose(time, -1)  # time changes places with the last dimension below
+        index, padded = episode_windows(begins, self.N, future=self.future)
         if self.mask_key is not None:
             tensordict.set(self.mask_key, padded.transpose(time, -2))
         last = len(size) - 1
@@ -265,21 +270,27 @@ class CatFrames(OverHistory):
 
         Args:
             batch_size: stacks in a sample; sample ``batch_size * N`` frames of the buffer.
-            sampler: sampler class with an argument ``slice_len``, such as ``SliceSampler`` of the library of your
-                buffer.
+            sampler: sampler class with an argument ``slice_len``. Default: ``SliceSampler`` of steppe-replay, which
+                then marks no ends of slices (``truncated_key=None``), because each slice becomes one step.
             **sampler_kwargs: arguments of the sampler.
 
         Returns:
             The transform for the buffer, and the sampler of slices of ``N`` steps.
 
         Raises:
-            SpecError: no ``sampler`` was passed.
+            CollectorNotFound: no ``sampler`` was passed, and steppe-replay is not installed.
+
+        Examples:
+            >>> from steppe.transforms import CatFrames
+            >>> from steppe_replay import LazyTensorStorage, ReplayBuffer
+            >>> transform, sampler = CatFrames(4, -3).make_rb_transform_and_sampler(32)
+            >>> buffer = ReplayBuffer(
+            ...     storage=LazyTensorStorage(1000), sampler=sampler, transform=transform, batch_size=32 * 4
+            ... )
         """
         if sampler is None:
-            raise SpecError(
-                "CatFrames.make_rb_transform_and_sampler needs a sampler class, because this package has no buffer: "
-                "make_rb_transform_and_sampler(32, sampler=SliceSampler), for example."
-            )
+            sampler = steppe.SliceSampler
+            sampler_kwargs.setdefault("truncated_key", None)
         keys, out_keys = list(self.in_keys), list(self.out_keys)
         stacked = type(self)(
             self.N,
@@ -295,15 +306,39 @@ class CatFrames(OverHistory):
         )
         slices = sampler(slice_len=self.N, **sampler_kwargs)
         transform = Compose(
-            lambda data: data.reshape(-1, self.N),
+            _Rows(self.N),
             stacked,
-            lambda data: data[:, -1],
+            _Last(),
             _NotStored(stacked.out_keys),
         )
         return transform, slices
 
     def _repr_keys(self) -> Any:
         return ("N", "dim", "in_keys", "out_keys")
+
+
+class _Rows(Transform):
+    """Reshape slices one after the other, ``[n * length]``, to ``[n, length]``.
+
+    Args:
+        length: steps of a slice.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the rows."""
+        return tensordict.reshape(-1, self.length)
+
+
+class _Last(Transform):
+    """Take the last step of each slice ``[n, length]``."""
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the steps ``[n]``."""
+        return tensordict[:, -1]
 
 
 class _NotStored(Transform):

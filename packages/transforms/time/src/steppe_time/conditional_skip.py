@@ -25,6 +25,8 @@ class ConditionalSkip(Transform):
     """
 
     writes_step = True
+    needs_env = True
+    does = "skips steps of its environment"
 
     def __init__(self, cond: Callable[[TensorDictBase], bool | torch.Tensor]) -> None:
         super().__init__()

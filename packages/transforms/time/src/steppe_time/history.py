@@ -29,6 +29,7 @@ class OverHistory(PlannedTransform):
     """
 
     changed_kinds = ("observation",)
+    over_time = True
     #: Prefix of the names of the private entries.
     memory_name: str
 

@@ -54,6 +54,8 @@ class RandomTruncationTransform(PlannedTransform):
     """
 
     writes_done = True
+    needs_env = True
+    does = "ends episodes of its environment at random"
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class TrajCounter(PlannedTransform):
     """
 
     keeps_nothing = True
+    over_time = True
 
     def __init__(self, out_key: NestedKey = "traj_count", *, repeats: int | None = None) -> None:
         super().__init__()
