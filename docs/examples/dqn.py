@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Iterator
-from functools import partial
 
 import torch
-from tensordict import TensorDictBase
 from torch import nn
 from torch.nn.functional import one_hot, smooth_l1_loss
 
 from steppe import LazyTensorStorage, MultiaSyncDataCollector, PrioritizedSampler, RandomSampler, TensorDictReplayBuffer
 from steppe import make_env as make
+from steppe.transforms import MultiStepTransform
 
 CARTPOLE = "gym:CartPole-v1"
 N_WORKERS, N_STEPS, UPDATES, BATCH = 2, 128, 64, 128
@@ -35,28 +34,6 @@ class EpsilonGreedy(nn.Module):
         best = self.q(observation).argmax(-1)
         explore = torch.rand(best.shape) < self.epsilon
         return one_hot(torch.where(explore, torch.randint(2, best.shape), best), 2)
-
-
-def n_step(batch: TensorDictBase, n: int) -> TensorDictBase:
-    """Add the return of up to ``n`` steps, its discount, and the observation after them; steps are ``[T]``.
-
-    Returns are shorter at the ends of episodes and of the batch.
-    """
-    reward, done, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "done", "terminated"))
-    steps = len(reward)
-    total, last = torch.zeros(steps), torch.arange(steps)
-    runs = torch.ones(steps, dtype=torch.bool)
-    for k in range(n):
-        at = torch.arange(steps) + k
-        runs &= at < steps
-        at = at.clamp(max=steps - 1)
-        total += torch.where(runs, GAMMA**k * reward[at], 0.0)
-        last = torch.where(runs, at, last)
-        runs &= ~done[at]
-    discount = GAMMA ** (last - torch.arange(steps) + 1) * ~terminated[last]
-    return batch.select("observation", "action").update(
-        {"after": batch["next", "observation"][last], "return": total, "discount": discount}
-    )
 
 
 def net() -> nn.Module:
@@ -82,14 +59,15 @@ def train(
     target = copy.deepcopy(policy.q)
     optimiser = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
     sampler = PrioritizedSampler(CAPACITY, alpha=0.6, beta=0.4) if prioritized else RandomSampler()
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH, transform=MultiStepTransform(n, GAMMA)
+    )
     collector = MultiaSyncDataCollector(
         [CARTPOLE] * N_WORKERS,
         policy,
         frames_per_batch=N_STEPS,
         total_frames=frames // N_STEPS * N_STEPS,
         init_random_frames=RANDOM_FRAMES,
-        postproc=partial(n_step, n=n),
         replay_buffer=buffer,
         seed=seed,
     )
@@ -99,9 +77,12 @@ def train(
                 continue
             for _ in range(UPDATES):
                 batch = buffer.sample()
+                # "next" is what came after n steps, or after those up to the end of the episode.
+                after, reward, terminated = (batch["next", key] for key in ("observation", "reward", "terminated"))
                 with torch.no_grad():
-                    best = policy.q(batch["after"]).argmax(-1, keepdim=True)
-                    goal = batch["return"] + batch["discount"] * target(batch["after"]).gather(-1, best).squeeze(-1)
+                    best = policy.q(after).argmax(-1, keepdim=True)
+                    later = target(after).gather(-1, best).squeeze(-1)
+                    goal = reward.squeeze(-1) + batch["gamma"] * later * ~terminated.squeeze(-1)
                 value = (policy.q(batch["observation"]) * batch["action"]).sum(-1)
                 weight = batch["priority_weight"] if prioritized else 1.0
                 loss = (weight * smooth_l1_loss(value, goal, reduction="none")).mean()

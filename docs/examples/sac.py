@@ -1,6 +1,6 @@
 """SAC on Pendulum in one file: a worker fills a replay buffer while this process learns from it.
 
-python docs/examples/sac.py [--frames 15000] [--seed 0] [--prioritized]
+python docs/examples/sac.py [--frames 15000] [--seed 0] [--n-step 1] [--prioritized]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import nn
 
 from steppe import LazyTensorStorage, PrioritizedSampler, RandomSampler, TensorDictReplayBuffer, aSyncDataCollector
 from steppe import make_env as make
+from steppe.transforms import MultiStepTransform
 
 PENDULUM = "gym:Pendulum-v1"
 N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
@@ -69,7 +70,9 @@ def evaluate(actor: Actor, episodes: int, seed: int) -> float:
         return sum(float(env.rollout(200, actor)["next", "reward"].sum()) for _ in range(episodes)) / episodes
 
 
-def train(frames: int, seed: int, prioritized: bool = False, evaluate_every: int = 40) -> Iterator[tuple[int, float]]:
+def train(
+    frames: int, seed: int, n: int = 1, prioritized: bool = False, evaluate_every: int = 40
+) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
     torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
@@ -79,7 +82,9 @@ def train(frames: int, seed: int, prioritized: bool = False, evaluate_every: int
         torch.optim.Adam(group, lr=LEARNING_RATE) for group in (actor.parameters(), critics.parameters(), [log_alpha])
     ]
     sampler = PrioritizedSampler(CAPACITY, alpha=0.6, beta=0.4) if prioritized else RandomSampler()
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH, transform=MultiStepTransform(n, GAMMA)
+    )
     collector = aSyncDataCollector(
         PENDULUM,
         actor,
@@ -106,7 +111,7 @@ def train(frames: int, seed: int, prioritized: bool = False, evaluate_every: int
                 with torch.no_grad():
                     action, log_prob = actor.sample(after)
                     value = target(after, action).amin(0) - alpha * log_prob
-                    goal = reward + GAMMA * value * ~terminated
+                    goal = reward + batch["gamma"] * value * ~terminated
                 error = critics(observation, batch["action"]) - goal
                 weight = batch["priority_weight"] if prioritized else 1.0
                 minimize((weight * error**2).mean(), optimisers[1])
@@ -128,9 +133,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, default=15_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--n-step", type=int, default=1)
     parser.add_argument("--prioritized", action="store_true")
     args = parser.parse_args()
-    for frames, mean_return in train(args.frames, args.seed, args.prioritized):
+    for frames, mean_return in train(args.frames, args.seed, args.n_step, args.prioritized):
         print(f"{frames:>8} frames  mean return {mean_return:7.1f}", flush=True)
 
 

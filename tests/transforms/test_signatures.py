@@ -59,7 +59,10 @@ ARGUMENTS = {
         "CatFrames": "N dim in_keys out_keys padding padding_value as_inverse reset_key done_key future mask_key",
         "ConditionalSkip": "cond",
         "FrameSkipTransform": "frame_skip",
+        "MultiStepTransform": "n_steps gamma reward_keys done_key done_keys mask_key",
+        "NextStateReconstructor": "keys traj_key done_key step_count_key fill_value strict",
         "NoopResetEnv": "noops random",
+        "RandomCropTensorDict": "sub_seq_len sample_dim mask_key",
         "RandomTruncationTransform": (
             "min_horizon max_horizon prob first_episode_prob step_count_key truncated_key done_key"
         ),

@@ -9,8 +9,11 @@ from .conditional_skip import ConditionalSkip
 from .frame_skip import FrameSkipTransform
 from .gsde import gSDENoise
 from .max_pool import TimeMaxPool
+from .multi_step import MultiStepTransform
+from .next_state import NextStateReconstructor
 from .noop_reset import NoopResetEnv
 from .primer import TensorDictPrimer
+from .random_crop import RandomCropTensorDict
 from .random_truncation import RandomTruncationTransform
 from .terminate import TerminateTransform
 from .traj_counter import TrajCounter
@@ -21,7 +24,10 @@ __all__ = [
     "CatFrames",
     "ConditionalSkip",
     "FrameSkipTransform",
+    "MultiStepTransform",
+    "NextStateReconstructor",
     "NoopResetEnv",
+    "RandomCropTensorDict",
     "RandomTruncationTransform",
     "TensorDictPrimer",
     "TerminateTransform",

@@ -9,13 +9,15 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from steppe.errors import NotSupported, SpecError
-from steppe.transforms import EnvSpecs, Transform, as_key, names_of
+from steppe.errors import SpecError
+from steppe.transforms import as_key, names_of
+
+from .stored_data import StoredDataTransform
 
 __all__ = ["BurnInTransform"]
 
 
-class BurnInTransform(Transform):
+class BurnInTransform(StoredDataTransform):
     """Recompute the hidden states of recurrent modules in stored data.
 
     The hidden states in a replay buffer are those of an older policy. This transform replaces them at the first
@@ -30,6 +32,9 @@ class BurnInTransform(Transform):
     Raises:
         SpecError: a module is not a TensorDictModule, or ``burn_in`` is not a whole number >= 0.
     """
+
+    over_time = True
+    instead = "In an environment, the primer of a policy keeps its hidden states."
 
     def __init__(
         self,
@@ -56,12 +61,6 @@ class BurnInTransform(Transform):
         self.burn_in = burn_in
         #: The modules, in a tuple because their parameters are not parameters of this transform.
         self.__dict__["recurrent"] = parts
-
-    def hooks(self, specs: EnvSpecs) -> Any:
-        raise NotSupported(
-            "BurnInTransform works on stored data only: pass it to a replay buffer, or call it on samples. In an "
-            "environment, the primer of a policy keeps its hidden states."
-        )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return the steps after the first ``burn_in``, with new hidden states.

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import torch
+from tensordict import TensorDictBase
 
-__all__ = ["episode_windows"]
+__all__ = ["episode_windows", "swapped"]
+
+
+def swapped(data: TensorDictBase, dim: int) -> TensorDictBase:
+    """Return a view in which a batch dimension and the last one have changed places."""
+    view: TensorDictBase = data.transpose(dim, -1)  # type: ignore[no-untyped-call]
+    return view
 
 
 def episode_windows(begins: torch.Tensor, n: int, *, future: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
