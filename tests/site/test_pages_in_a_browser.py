@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.limits import CHILD
+
 SITE = os.environ.get("STEPPE_SITE", "")
 CHROMIUM = shutil.which("chromium") or ""
 
@@ -40,7 +42,7 @@ def address() -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
-        thread.join(10)
+        thread.join(CHILD)
 
 
 @pytest.fixture(scope="module")

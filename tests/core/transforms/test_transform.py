@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe.batched import SerialEnv
-from steppe.errors import StateError
+from steppe.errors import SpecError, StateError
 from steppe.specs import Unbounded
 from steppe.transforms import (
     Compose,

@@ -107,7 +107,7 @@ def test_roots_of_any_batch_size_are_answered(batch: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
-def test_entries_without_dimensions_of_their_own_are_answered(batch: tuple[int, ...]) -> None:
+def test_the_server_answers_entries_without_own_dimensions(batch: tuple[int, ...]) -> None:
     server = PolicyServer(TensorDictModule(lambda observation: observation.sum(-1), ["observation"], ["action"]))
     answer = server.client()(root(1.0, *batch))
     server.shutdown()

@@ -40,7 +40,7 @@ def by_hand(network, images, size):
         return network.eval()((values - mean) / std)
 
 
-def test_vectors_are_those_of_the_published_weights(tmp_path):
+def test_published_weights_give_their_vectors(tmp_path):
     torch.manual_seed(1)
     network = models.resnet18(weights=None)
     network.fc = torch.nn.Identity()

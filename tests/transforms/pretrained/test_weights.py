@@ -10,6 +10,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 
+from tests.limits import CHILD
+
 pytest.importorskip("torchvision")
 
 from steppe.errors import SpecError
@@ -33,7 +35,7 @@ def server(tmp_path):
         thread.start()
         yield folder, f"http://127.0.0.1:{http.server_address[1]}"
         http.shutdown()
-        thread.join()
+        thread.join(CHILD)
 
 
 def sha(content):
@@ -91,7 +93,7 @@ def test_a_file_that_is_put_there_is_taken(tmp_path):
     assert fetch(R3M["resnet18"], tmp_path).read_bytes() == b"by hand"
 
 
-def test_the_cache_is_that_of_torch_hub(server, tmp_path, monkeypatch):
+def test_weights_are_cached_where_torch_hub_caches(server, tmp_path, monkeypatch):
     folder, url = server
     (folder / "net.pt").write_bytes(b"weights")
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))

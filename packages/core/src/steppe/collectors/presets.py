@@ -10,13 +10,8 @@ from steppe.collectors.workers_backend import WorkersBackend
 from steppe.errors import ArgumentError
 
 __all__ = [
-    "AsyncCollector",
-    "MultiAsyncCollector",
-    "MultiSyncCollector",
-    "MultiSyncDataCollector",
-    "MultiaSyncDataCollector",
-    "SyncDataCollector",
-    "aSyncDataCollector",
+    *("AsyncCollector", "MultiAsyncCollector", "MultiSyncCollector"),
+    *("MultiSyncDataCollector", "MultiaSyncDataCollector", "SyncDataCollector", "aSyncDataCollector"),
 ]
 
 
@@ -52,8 +47,7 @@ class MultiaSyncDataCollector(Collector):
     a batch old: ``("collector", "policy_version")`` says which.
 
     Args:
-        args, kwargs: see :class:`Collector`. ``create_env_fn`` is a list with one entry for each worker, or one for
-            all of ``num_workers``.
+        args, kwargs: as for :class:`MultiSyncDataCollector`, without ``cat_results``.
     """
 
     schedule: ClassVar[type[WorkersBackend] | None] = Continuous
@@ -64,8 +58,7 @@ class aSyncDataCollector(MultiaSyncDataCollector):
 
     Args:
         create_env_fn: the factory of its environment.
-        policy: see :class:`Collector`.
-        kwargs: see :class:`Collector`.
+        policy, kwargs: see :class:`Collector`.
     """
 
     def __init__(self, create_env_fn: Any, policy: Any = None, **kwargs: Any) -> None:
