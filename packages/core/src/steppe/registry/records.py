@@ -59,7 +59,7 @@ class PluginRecord:
 
     Attributes:
         kind: the kind of its group in ``GROUPS``.
-        name: the namespace of a plugin of environments or data sets, otherwise the name of a class, function or command.
+        name: the namespace of environments or data sets, otherwise the name of a class, function or command.
         target: the value of the entry point, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.
