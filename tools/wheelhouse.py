@@ -45,9 +45,9 @@ def install_extras(session: nox.Session, python: str, house: str, *extras: str) 
 
 
 def families() -> list[Package]:
-    """Return the packages that have transforms but no environments."""
+    """Return the packages that have transforms but no environments, and are tested with the others."""
     return [
         package
         for package in packages()
-        if package.entry_points("steppe.transforms") and not package.entry_points("steppe.envs")
+        if package.entry_points("steppe.transforms") and not package.entry_points("steppe.envs") and not package.apart
     ]

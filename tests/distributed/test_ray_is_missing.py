@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
+
+import pytest
 
 from tests.distributed.in_time import in_time
 from tests.limits import CHILD
@@ -19,6 +22,7 @@ except LibraryMissing as error:
 """
 
 
+@pytest.mark.skipif(find_spec("steppe_ray") is None, reason="steppe-ray is tested apart")
 def test_the_missing_library_is_named() -> None:
     with in_time():
         command = [sys.executable, "-c", PROGRAM]

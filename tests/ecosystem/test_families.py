@@ -20,7 +20,7 @@ from tools.workspace import Package, package, packages
 pytestmark = pytest.mark.programs
 
 GROUP = "steppe.transforms"
-FAMILIES = [found.name for found in packages() if found.path.parent.name == "transforms"]
+FAMILIES = [found.name for found in packages() if found.path.parent.name == "transforms" and not found.apart]
 
 #: A transform of each family that is made by its name, with its arguments.
 MADE: dict[str, tuple[str, dict[str, Any]]] = {

@@ -7,6 +7,8 @@ import pickle
 import pytest
 import torch
 
+pytest.importorskip("steppe_torchrl")
+
 import steppe
 from steppe_testing import CountingEnv, assert_equal_data
 from steppe_torchrl import EnvMetaData, get_env_metadata

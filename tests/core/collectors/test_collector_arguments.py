@@ -17,7 +17,6 @@ from steppe.errors import (
     NotSupported,
     PluginNotFound,
     PolicyError,
-    SpecError,
 )
 from steppe_testing import CountingEnv
 
@@ -66,7 +65,7 @@ def test_keyword_arguments_have_no_use_with_an_environment() -> None:
     ],
 )
 def test_an_invalid_number_of_frames_is_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(ArgumentError, match=said):
         Collector(CountingEnv, **{"frames_per_batch": 4, **arguments})
 
 

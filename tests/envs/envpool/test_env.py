@@ -37,11 +37,11 @@ def test_every_row_is_a_transition_with_its_last_observation() -> None:
     observation, _ = pool.reset()
 
     for action, step in zip(actions, play(env, actions), strict=True):
-        np.testing.np.testing.assert_array_equal(step["observation"].numpy(), observation)
+        np.testing.assert_array_equal(step["observation"].numpy(), observation)
         following, reward, terminated, truncated, _ = pool.step(action.argmax(-1).numpy().astype(np.int32))
-        np.testing.np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
-        np.testing.np.testing.assert_array_equal(step["next", "reward"].squeeze(-1).numpy(), reward)
-        np.testing.np.testing.assert_array_equal(step["next", "terminated"].squeeze(-1).numpy(), terminated)
+        np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
+        np.testing.assert_array_equal(step["next", "reward"].squeeze(-1).numpy(), reward)
+        np.testing.assert_array_equal(step["next", "terminated"].squeeze(-1).numpy(), terminated)
         observation = following.copy()
         ended = (terminated | truncated).nonzero()[0].astype(np.int32)
         if len(ended):
@@ -68,8 +68,8 @@ def test_raw_rows_equal_the_pools_and_mark_resets() -> None:
 
     for action, step in zip(actions, play(env, actions), strict=True):
         following, _, terminated, truncated, _ = pool.step(action.argmax(-1).numpy().astype(np.int32))
-        np.testing.np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
-        np.testing.np.testing.assert_array_equal(step["next", "valid"].squeeze(-1).numpy(), ~ended)
+        np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
+        np.testing.assert_array_equal(step["next", "valid"].squeeze(-1).numpy(), ~ended)
         assert not step["next", "reward"][torch.from_numpy(ended)].any()
         assert not step["next", "done"][torch.from_numpy(ended)].any()
         ended = terminated | truncated

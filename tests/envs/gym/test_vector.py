@@ -98,7 +98,7 @@ def test_a_row_that_has_not_ended_cannot_be_left_out_of_a_step():
     root = env.rand_action(env.reset())
     root["_step"] = torch.tensor([True, False])
 
-    with pytest.raises(NotSupported, match="steps all of its rows"):
+    with pytest.raises(NotSupported, match="steps all of its environments"):
         env.step(root)
 
 

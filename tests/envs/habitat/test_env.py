@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("steppe_habitat")
+
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
 from steppe.errors import EnvNotFound, SpecError

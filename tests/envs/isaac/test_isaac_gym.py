@@ -9,6 +9,8 @@ import sys
 import pytest
 import torch
 
+pytest.importorskip("steppe_isaac")
+
 from steppe import ParallelEnv, SerialEnv, StepCounter, SyncDataCollector, TransformedEnv, make_env
 from steppe.envs import next_seed
 from steppe.errors import EnvNotFound, LibraryMissing, LibraryVersionError, NotSupported, SpecError

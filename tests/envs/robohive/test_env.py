@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("steppe_robohive")
+
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
 from steppe.errors import EnvNotFound, LibraryMissing, SpecError

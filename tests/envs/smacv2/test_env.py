@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("steppe_smacv2")
+
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
 from steppe.errors import ActionError, EnvNotFound, LibraryMissing, LibraryVersionError, NotSupported
