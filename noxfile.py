@@ -225,7 +225,8 @@ def run_jax_tests(session: nox.Session, *arguments: str) -> None:
         "steppe-reward",
     )
     install_local(session, "steppe", "steppe-testing", *plugins)
-    session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
+    # matplotlib, which gymnax imports, needs six; pip finds it where this environment does not import from.
+    session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil", "six")
     # Tests make the same environments many times, also in workers. The cache compiles each one once.
     env = {**HEADLESS, "JAX_COMPILATION_CACHE_DIR": str(Path(session.create_tmp()) / "compiled"), **COMPILED_CACHE}
     folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji", "tests/envs/gymnax", "tests/envs/pgx")

@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["resolve", "signature_of_init", "skip_foreign", "split_shared_entries"]
 
-_SHARED = re.compile(r"^(    )(\w+(?:, \w+)+): ")
+_SHARED = re.compile(r"^(    )(\*{0,2}\w+(?:, \*{0,2}\w+)+): ")
 
 
 def split_shared_entries(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
