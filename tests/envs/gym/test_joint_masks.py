@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("gymnasium")
+pytest.importorskip("steppe_pools")
 
 import gymnasium
 

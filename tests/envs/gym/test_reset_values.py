@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("gymnasium")
+pytest.importorskip("steppe_agents")
+
+import gymnasium
 
 from steppe import Collector, ParallelEnv, SerialEnv
 from steppe.errors import NotSupported, SpecError
