@@ -108,7 +108,7 @@ def on_one_machine(costs: Costs, workers: int, cores: int) -> float:
 
 def levers(costs: Costs) -> dict[str, Costs]:
     """Return the costs with each lever, and with all of them."""
-    # The learner reads only what it trains with; frames stay where they were made.
+    # The learner reads only its minibatches; frames stay on the nodes that collected them.
     sampled = {"kept": 0.1}
     tree = {"weight_sends": 2}
     ten_learners = {"learner": 10 * costs.learner, "network": 10 * costs.network, "learner_cores": 10}

@@ -15,7 +15,7 @@ _GROUPS = ("envs", "env_classes", "transforms", "collectors", "loggers", "comman
 
 
 def misspelt_groups() -> str:
-    """Name the installed packages with an entry-point group that is nearly one of steppe's; "" if there is none."""
+    """Name installed packages whose entry-point group misspells one of steppe's; "" if no package does."""
     from difflib import get_close_matches
 
     hints = []

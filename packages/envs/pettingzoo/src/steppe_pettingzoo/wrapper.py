@@ -339,7 +339,7 @@ class PettingZooWrapper(LibraryWrapper, ArrayEnv):
         return {"state": torch.zeros(spec.shape, dtype=spec.dtype, device="cpu").numpy()}
 
     def _data(self, state: dict[Any, np.ndarray], flags: tuple[bool, bool], *, stepped: bool) -> TensorDictBase:
-        """Build a TensorDict of what :meth:`_write` has written into the memory of the groups."""
+        """Build a TensorDict of the groups' memory, which :meth:`_write` has filled."""
         data: dict[str, Any] = {group.name: group.memory.data(stepped=stepped) for group in self.groups}
         terminated, truncated = flags
         columns = {"done": terminated or truncated, "terminated": terminated, "truncated": truncated}

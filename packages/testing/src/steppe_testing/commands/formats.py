@@ -38,7 +38,7 @@ class Target(Protocol):
         """Write all data ``[n, rows]``, which is in the folder."""
 
     def clean(self) -> None:
-        """Remove what is not the result."""
+        """Remove temporary files."""
 
 
 def make_target(args: argparse.Namespace) -> Target:

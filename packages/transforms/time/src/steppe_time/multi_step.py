@@ -100,7 +100,7 @@ class MultiStepTransform(StoredDataTransform):
         return tensordict
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the steps that have all data of ``n_steps`` steps, those that waited first.
+        """Return the steps whose ``n_steps`` steps are complete; steps kept from earlier calls come first.
 
         Args:
             tensordict: data ``[*B, T]``.
