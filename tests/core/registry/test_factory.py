@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
 from steppe import env_factory, register_env
+
+pytest.importorskip("torch")
+
 from steppe_testing import CountingEnv
 
 
