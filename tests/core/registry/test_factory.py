@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
 from steppe import env_factory, register_env
 
 pytest.importorskip("torch")
