@@ -123,6 +123,15 @@ def test_the_ends_of_the_cumulated_weights_have_rows() -> None:
     assert rows.tolist() == [7, 4000, 4000]
 
 
+def test_each_number_draws_the_row_at_its_place() -> None:
+    generator = np.random.default_rng(3)
+    weights, points = generator.integers(0, 9, 90_000).astype(float), generator.random(500)
+    tree = PriorityTree(len(weights))
+    tree.set(np.arange(len(weights)), weights)
+    expected = weights.cumsum().searchsorted(points * weights.sum(), "right")
+    assert tree.draw(points)[0].tolist() == expected.tolist()
+
+
 def test_importance_weights_match_numpy() -> None:
     sampler = PrioritizedSampler(500, alpha=0.7, beta=0.9, eps=1e-3, dtype=torch.float64)
     buffer = ReplayBuffer(storage=LazyTensorStorage(500), sampler=sampler, batch_size=20_000)

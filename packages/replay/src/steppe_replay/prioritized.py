@@ -173,7 +173,7 @@ class PrioritizedSampler(Sampler):
             SpecError: a priority is negative or NaN, or their number is another one. No priority was changed.
             StateError: there is no such row.
         """
-        rows = np.atleast_1d(_numbers(index)).astype(np.int64).ravel()
+        rows = np.atleast_1d(_numbers(index)).astype(np.int64, copy=False).ravel()
         values = _numbers(priority).astype(np.float64)
         if values.ndim > 1 or (values.ndim and len(values) != len(rows)):
             if values.size % max(len(rows), 1) or not len(rows):
@@ -181,14 +181,16 @@ class PrioritizedSampler(Sampler):
                     f"update_priority got {len(rows)} rows, and priorities of shape {values.shape}: one for each row."
                 )
             values = self.reduced(values.reshape(len(rows), -1))
-        if not (values >= 0).all():
+        if not values.min(initial=0.0) >= 0:  # NaN too
             wrong = values[~(values >= 0)].ravel()[0]
             raise SpecError(f"A priority must be a number of at least 0, found {wrong}. No priority was changed.")
         if not values.ndim:
             values = np.full(rows.shape, values)
-        known = rows >= 0
-        if not known.all():
+        largest_row = int(rows.view(np.uint64).max(initial=0))
+        if largest_row >> 63:  # some row is negative
+            known = rows >= 0
             rows, values = rows[known], values[known]
+            largest_row = int(rows.max(initial=0))
         if not len(rows):
             return
         if storage is not None and storage.ring is not None:
@@ -197,8 +199,8 @@ class PrioritizedSampler(Sampler):
             tree = self._tree
         else:
             raise StateError("update_priority: this buffer has no rows yet.")
-        if rows.max() >= tree.n:
-            raise StateError(f"update_priority: row {rows.max()} does not exist; the buffer has room for {tree.n}.")
+        if largest_row >= tree.n:
+            raise StateError(f"update_priority: row {largest_row} does not exist; the buffer has room for {tree.n}.")
         tree.set(rows, self._weights(values))
         largest = float(values.max())
         self._largest = largest if self._largest is None else max(self._largest, largest)
