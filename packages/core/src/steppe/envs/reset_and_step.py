@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tensordict import NestedKey, TensorDict, TensorDictBase, is_leaf_nontensor
+from torch import Tensor, nn
 
 from steppe.envs import reset_masks, row_access
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
@@ -444,7 +445,10 @@ class ResetAndStep(EnvAttributes):
         is_new = name not in own and name[0] != "_" and not hasattr(type(self), name)
         if is_new and own["base_state"].constructed and name not in own["_modules"] and self.set_elsewhere(name, value):
             return
-        super().__setattr__(name, value)
+        if name in own and (type(value) is Tensor or not isinstance(value, (Tensor, nn.Module))):
+            object.__setattr__(self, name, value)  # steps do this: the method of nn.Module takes 2 us
+        else:
+            super().__setattr__(name, value)
         if name in self.stepping_methods:
             self.row_writer_changed()
 
