@@ -49,6 +49,10 @@ VECTOR = {
     "`make_vec`, `num_processes=0`": "steppe make_vec, num_processes=0(8)",
     "gymnasium `SyncVectorEnv`": "gymnasium SyncVectorEnv(8)",
     "EnvPool (C++)": "EnvPool(8)",
+    "`as_vec_env` for SB3": "steppe as_vec_env(8)",
+    "`as_vec_env`, `caller_share=True`": "steppe as_vec_env, caller_share(8)",
+    "SB3 `DummyVecEnv`": "SB3 DummyVecEnv(8)",
+    "SB3 `SubprocVecEnv`": "SB3 SubprocVecEnv(8)",
 }
 
 
