@@ -26,6 +26,7 @@ from steppe import (
     StepCounter,
     SyncDataCollector,
     TransformedEnv,
+    gae,
     make_env,
 )
 
@@ -89,13 +90,7 @@ def add_advantages(batch: TensorDictBase, critic: nn.Module, group: str) -> None
     reward = (reward * weight).sum(-1) / weight.sum(-1).clamp(min=1)
     with torch.no_grad():
         value, following = critic(batch[group, "observation"]), critic(batch["next", group, "observation"])
-    done, terminated = (batch["next", key].squeeze(-1) for key in ("done", "terminated"))
-    delta = reward + GAMMA * following * ~terminated - value  # bootstraps where an episode was truncated
-    advantage, running = torch.zeros_like(delta), torch.zeros(len(delta))
-    for t in reversed(range(delta.shape[1])):
-        running = delta[:, t] + GAMMA * LAMBDA * running * ~done[:, t]
-        advantage[:, t] = running
-    batch["returns"] = advantage + value
+    advantage, batch["returns"] = gae(batch, value, following, gamma=GAMMA, lambda_=LAMBDA, reward=reward)
     batch["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 

@@ -21,16 +21,16 @@ from torch import nn
 import steppe
 from steppe import (
     CategoricalActor,
-    Collector,
     Compose,
     Composite,
     DoubleToFloat,
     EnvBase,
-    ExplorationType,
     NormalActor,
     SerialEnv,
     TransformedEnv,
     VecNorm,
+    evaluate,
+    gae,
     make_env,
 )
 
@@ -88,20 +88,6 @@ def make_actor(specs: Composite) -> CategoricalActor | NormalActor:
     return NormalActor(module)
 
 
-def advantages(batch: TensorDictBase, critic: nn.Module, gamma: float, lambda_: float) -> torch.Tensor:
-    """Return generalized advantages ``[n, T]`` (Schulman et al. 2016), and write the critic's ``"returns"``."""
-    with torch.no_grad():
-        value, following = critic(batch["observation"]).squeeze(-1), critic(batch["next", "observation"]).squeeze(-1)
-    reward, done, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "done", "terminated"))
-    delta = reward + gamma * following * ~terminated - value  # bootstraps where an episode was truncated
-    advantage, running = torch.zeros_like(delta), torch.zeros(len(delta))
-    for t in reversed(range(delta.shape[1])):
-        running = delta[:, t] + gamma * lambda_ * running * ~done[:, t]
-        advantage[:, t] = running
-    batch["returns"] = advantage + value
-    return advantage
-
-
 def make_envs(name: str, n: int, norm: VecNorm | None) -> EnvBase:
     """Return a batch of environments, in this process because their steps are short."""
     batch = SerialEnv(n, name)
@@ -135,7 +121,10 @@ def train(
             start = time.perf_counter()
             remaining = max(1.0 - collector.stats()["frames"] / frames, 0.0)
             optimiser.param_groups[0]["lr"] = settings.learning_rate * remaining
-            batch["advantage"] = advantages(batch, critic, settings.gamma, settings.lambda_)
+            with torch.no_grad():
+                value, next_value = critic(batch["observation"]), critic(batch["next", "observation"])
+            advantage, returns = gae(batch, value, next_value, gamma=settings.gamma, lambda_=settings.lambda_)
+            batch["advantage"], batch["returns"] = advantage.squeeze(-1), returns.squeeze(-1)
             data = batch.reshape(-1)
             for _ in range(settings.epochs):
                 for rows in torch.randperm(len(data)).split(settings.minibatch):
@@ -148,15 +137,13 @@ def train(
             seconds += time.perf_counter() - start
             if number % evaluate_every == 0:
                 elapsed = collector.stats()["seconds"] + seconds
-                yield int(collector.stats()["frames"]), elapsed, evaluate(name, actor, norm, seed + 1000)
+                yield int(collector.stats()["frames"]), elapsed, mean_return(name, actor, norm, seed + 1000)
 
 
-def evaluate(name: str, actor: nn.Module, norm: VecNorm | None, seed: int) -> float:
+def mean_return(name: str, actor: nn.Module, norm: VecNorm | None, seed: int) -> float:
     """Return the mean return of 10 episodes with the most probable actions."""
-    env = make_envs(name, 10, norm.clone().freeze() if norm is not None else None)
-    with Collector(env, actor, exploration_type=ExplorationType.DETERMINISTIC, seed=seed) as evaluator:
-        evaluator.execute(n_episodes=10)
-        return float(evaluator.get().episode_return().mean())
+    frozen = None if norm is None else norm.frozen_copy()
+    return evaluate(actor, lambda: make_envs(name, 10, frozen), 10, seed=seed).mean
 
 
 def ppo_loss(actor: nn.Module, critic: nn.Module, data: TensorDictBase, clip: float) -> torch.Tensor:

@@ -30,6 +30,7 @@ from steppe import (
     TransformedEnv,
     Unbounded,
     exploration_type,
+    gae,
     set_exploration_type,
 )
 
@@ -93,13 +94,8 @@ def add_advantages(batch: TensorDictBase, policy: Recurrent) -> None:
     """Write generalized advantages and returns, both ``[n, T]``."""
     with torch.no_grad():
         _, value, following = policy.unroll(batch)
-    reward, done, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "done", "terminated"))
-    delta = REWARD_SCALE * reward + GAMMA * following * ~terminated - value
-    advantage, running = torch.zeros_like(delta), torch.zeros(len(delta))
-    for t in reversed(range(delta.shape[1])):
-        running = delta[:, t] + GAMMA * LAMBDA * running * ~done[:, t]
-        advantage[:, t] = running
-    batch["returns"] = advantage + value
+    reward = REWARD_SCALE * batch["next", "reward"]
+    advantage, batch["returns"] = gae(batch, value, following, gamma=GAMMA, lambda_=LAMBDA, reward=reward)
     batch["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
