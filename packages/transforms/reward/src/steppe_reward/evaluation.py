@@ -14,6 +14,7 @@ from steppe.collectors import Collector
 from steppe.envs import EnvBase, ExplorationType
 from steppe.errors import ArgumentError, StateError
 from steppe.registry import make_env
+from steppe.specs import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +111,8 @@ def evaluate(
             episodes = _run(collector, batch, wanted)
     finally:
         collector.shutdown(close_env=owned)
-    return Evaluation(torch.tensor([each for each, _ in episodes]), torch.tensor([length for _, length in episodes]))
+    returns, lengths = zip(*episodes, strict=True)
+    return Evaluation(torch.tensor(returns, device=CPU), torch.tensor(lengths, device=CPU))
 
 
 def _run(collector: Any, env: Any, wanted: list[int]) -> list[tuple[float, int]]:
