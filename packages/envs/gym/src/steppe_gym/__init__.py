@@ -8,6 +8,7 @@ from steppe.versions import gym_backend, set_gym_backend
 
 if TYPE_CHECKING:
     from .actions import action_decoder
+    from .atari import AtariScreens, atari_preprocessing
     from .env import GymEnv
     from .gym_export import as_gym, register_gym
     from .pixels import are_frames
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .wrapper import GymWrapper
 
 __all__ = [
+    "AtariScreens",
     "BatchVectorEnv",
     "GymEnv",
     "GymWrapper",
@@ -28,6 +30,7 @@ __all__ = [
     "are_frames",
     "as_gym",
     "as_vector_env",
+    "atari_preprocessing",
     "gym_backend",
     "make_vec",
     "register_gym",
@@ -39,6 +42,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AtariScreens": "atari",
     "BatchVectorEnv": "vector_env",
     "GymEnv": "env",
     "GymWrapper": "wrapper",
@@ -48,6 +52,7 @@ _MODULES = {
     "are_frames": "pixels",
     "as_gym": "gym_export",
     "as_vector_env": "vector_env",
+    "atari_preprocessing": "atari",
     "make_vec": "vector_env",
     "register_gym": "gym_export",
     "register_gym_spec_conversion": "spaces",

@@ -1,0 +1,217 @@
+"""``atari_preprocessing``: the usual preparation of Atari games, equal to gymnasium's wrappers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+import steppe
+from steppe.errors import ArgumentError, NotSupported
+from steppe.specs import CPU, Bounded, Composite, Unbounded
+from steppe.transforms import Compose, EnvSpecs, SteppingTransform
+
+__all__ = ["AtariScreens", "atari_preprocessing"]
+
+#: The last screen before it is resized, which the last step of an episode may show.
+_SCREEN = "__screen"
+_LIVES = "__lives"
+
+
+def atari_preprocessing(
+    *,
+    noop_max: int = 30,
+    frame_skip: int = 4,
+    screen_size: int = 84,
+    terminal_on_life_loss: bool = False,
+    grayscale: bool = True,
+    scale: bool = False,
+    stack: int = 4,
+) -> Compose:
+    """Return the transforms that prepare an Atari game, as one Compose for one environment.
+
+    Observations and rewards equal those of gymnasium's ``AtariPreprocessing`` with ``FrameStackObservation`` behind it,
+    bit for bit, for the same seed. The game must not repeat actions itself: make it with ``frameskip=1``. In a batch,
+    put the transforms inside, so that workers run them and send stacks of uint8::
+
+        def make():
+            return TransformedEnv(make_env("gym:ALE/Pong-v5", frameskip=1), atari_preprocessing())
+
+        batch = ParallelEnv(8, make)
+
+    >>> from steppe import TransformedEnv, atari_preprocessing, make_env
+    >>> env = TransformedEnv(make_env("gym:ALE/Pong-v5", frameskip=1), atari_preprocessing())
+    >>> env.rollout(3)["pixels"].shape
+    torch.Size([3, 4, 84, 84])
+
+    Args:
+        noop_max: after a reset, do nothing for 1 to ``noop_max`` frames; 0 for none.
+        frame_skip: repeat each action so often, and show the maximum of the last two frames.
+        screen_size: rows and columns of the result, resized by OpenCV's area mean.
+        terminal_on_life_loss: end the episode when a life is lost.
+        grayscale: show brightness, ``[stack, size, size]``; otherwise colours, ``[stack, size, size, 3]``.
+        scale: divide by 255, to float32. Integers take a quarter of the memory.
+        stack: number of observations in a stack, the oldest first.
+
+    Raises:
+        ArgumentError: a number is out of its range.
+        ImportError: OpenCV or steppe-time is not installed; ``pip install 'steppe-gym[atari]'``.
+    """
+    screens = AtariScreens(noop_max, frame_skip, screen_size, terminal_on_life_loss, grayscale, scale)
+    return Compose(screens, steppe.CatFrames(_whole("stack", stack, 1), dim=-3 if grayscale else -4))
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"atari_preprocessing: {name} must be a whole number >= {least}, found {value!r}.")
+    return value
+
+
+class AtariScreens(SteppingTransform):
+    """Repeat actions of an Atari game and show the maximum of the last two screens, resized.
+
+    :func:`atari_preprocessing` returns it with a stack of frames behind it and describes the arguments.
+
+    >>> from steppe import TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:ALE/Pong-v5", frameskip=1), AtariScreens(noop_max=0))
+    >>> env.reset()["pixels"].shape
+    torch.Size([1, 84, 84])
+    """
+
+    writes_done = True
+
+    def __init__(
+        self,
+        noop_max: int = 30,
+        frame_skip: int = 4,
+        screen_size: int = 84,
+        terminal_on_life_loss: bool = False,
+        grayscale: bool = True,
+        scale: bool = False,
+    ) -> None:
+        try:
+            import cv2  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "atari_preprocessing resizes screens with OpenCV, which is not installed: "
+                "pip install 'steppe-gym[atari]'"
+            ) from error
+        super().__init__(in_keys=["pixels"], out_keys=["pixels"])
+        self.noop_max = _whole("noop_max", noop_max, 0)
+        self.frame_skip = _whole("frame_skip", frame_skip, 1)
+        self.screen_size = _whole("screen_size", screen_size, 1)
+        self.terminal_on_life_loss = bool(terminal_on_life_loss)
+        self.grayscale, self.scale = bool(grayscale), bool(scale)
+
+    # -- specs -----------------------------------------------------------------------------------------------------
+
+    def _check(self, observation_spec: Composite) -> None:
+        """Raise an error unless the environment is a single game that shows images."""
+        if observation_spec.shape:
+            raise NotSupported(
+                "atari_preprocessing() works in a single game. In a batch, put it inside: "
+                "ParallelEnv(8, lambda: TransformedEnv(make_env('gym:ALE/Pong-v5', frameskip=1), "
+                "atari_preprocessing()))"
+            )
+        game = self._game
+        if getattr(game, "ale", None) is None or "pixels" not in observation_spec:
+            raise NotSupported(
+                f"atari_preprocessing() needs a game of ALE with images, such as 'gym:ALE/Pong-v5', found {game!r}."
+            )
+        if self.frame_skip > 1 and game._frameskip != 1:
+            raise ArgumentError(
+                f"atari_preprocessing(frame_skip={self.frame_skip}) repeats actions, and the game repeats them "
+                f"{game._frameskip} times itself. Make it with frameskip=1: make_env('gym:ALE/Pong-v5', frameskip=1)."
+            )
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        shape = (1, self.screen_size, self.screen_size, *(() if self.grayscale else (3,)))
+        dtype, high = (torch.float32, 1.0) if self.scale else (torch.uint8, 255)
+        observation_spec["pixels"] = Bounded(0, high, shape, dtype=dtype, device=observation_spec["pixels"].device)
+        return observation_spec
+
+    def memory_spec(self, specs: EnvSpecs) -> Composite:
+        self._check(specs.observation)
+        height, width = self._ale.getScreenDims()
+        shape = (height, width) if self.grayscale else (height, width, 3)
+        memories = {_SCREEN: Unbounded(shape, dtype=torch.uint8), _LIVES: Unbounded((), dtype=torch.int64)}
+        return Composite(memories, shape=specs.batch_size)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _game(self) -> Any:
+        env = self.env
+        return getattr(getattr(env, "base_env", env), "unwrapped", None)
+
+    @property
+    def _ale(self) -> Any:
+        return self._game.ale
+
+    def _read(self) -> Callable[[], np.ndarray[Any, Any]]:
+        ale = self._ale
+        return ale.getScreenGrayscale if self.grayscale else ale.getScreenRGB  # type: ignore[no-any-return]
+
+    def _show(self, data: TensorDictBase, screen: np.ndarray[Any, Any]) -> TensorDictBase:
+        import cv2
+
+        small = cv2.resize(screen, (self.screen_size, self.screen_size), interpolation=cv2.INTER_AREA)
+        image = np.asarray(small, np.float32) / 255.0 if self.scale else small
+        data.set("pixels", torch.from_numpy(image).unsqueeze(0))
+        return data.set(_SCREEN, torch.from_numpy(screen))
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        env, ale, read = self.env, self._ale, self._read()
+        action = {key: tensordict.get(key) for key in env.action_keys}
+        root, following = tensordict, next_tensordict
+        total = torch.zeros_like(following.get("reward"))
+        # gymnasium keeps the screens of the step before if the episode ends before the last two frames.
+        earlier = late = tensordict.get(_SCREEN).numpy()
+        lives = int(tensordict.get(_LIVES))
+        for frame in range(self.frame_skip):
+            if frame:
+                root = env.step_mdp(root.set("next", following))
+                for key, value in action.items():
+                    root.set(key, value)
+                following = env.step(root).get("next")
+            total = total + following.get("reward")
+            left = ale.lives()
+            if self.terminal_on_life_loss and left < lives:
+                for name in ("done", "terminated"):
+                    following.set(name, torch.ones_like(following.get(name)))
+            lives = left
+            if bool(following.get("done").any()):
+                break
+            if frame == self.frame_skip - 2:
+                earlier = read()
+            elif frame == self.frame_skip - 1:
+                late = read()
+        following.set("reward", total)
+        following.set(_LIVES, torch.tensor(lives, device=CPU))
+        return self._show(following, np.maximum(earlier, late) if self.frame_skip > 1 else late)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        env, data = self.env, tensordict_reset
+        noops = int(self._game.np_random.integers(1, self.noop_max + 1)) if self.noop_max else 0
+        for _ in range(noops):
+            data = env.step_mdp(env.step(data.update(self._noop())))
+            if env.any_done(data):
+                data = env.reset()
+        keys = list(tensordict_reset.keys(include_nested=True, leaves_only=True))
+        shown = tensordict_reset.update(data.select(*keys, strict=False))
+        shown.set(_LIVES, torch.tensor(self._ale.lives(), device=CPU))
+        return self._show(shown, self._read()())
+
+    def _noop(self) -> TensorDictBase:
+        spec = self.env.full_action_spec
+        noop: TensorDictBase = spec.zero()
+        for key in self.env.action_keys:
+            if spec[key].choice_form == "one_hot":
+                noop.get(key)[..., 0] = 1
+        return noop
+
+    def _repr_keys(self) -> Any:
+        return ("noop_max", "frame_skip", "screen_size", "terminal_on_life_loss", "grayscale", "scale")
