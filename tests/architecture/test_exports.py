@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import steppe
+from steppe.imports import lazy_exports
 from tools.workspace import ROOT, packages
 
 SUBPACKAGES = sorted(
@@ -31,7 +33,9 @@ def public(module: ModuleType) -> set[str]:
     return {
         name
         for name, value in vars(module).items()
-        if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith("steppe")
+        if not name.startswith("_")
+        and str(getattr(value, "__module__", "")).startswith("steppe")
+        and (value is not lazy_exports or module.__name__ == lazy_exports.__module__)  # packages are written with it
     }
 
 
@@ -87,9 +91,9 @@ def test_dir_lists_names_for_users_and_no_internals():
     assert {"TYPE_CHECKING", "annotations", "errors_"} & set(dir(steppe)) == set()
 
 
-def seen_by_type_checkers() -> dict[str, str]:
-    """The names of steppe, and the modules that type checkers see them imported from."""
-    source = ast.parse((ROOT / "packages/core/src/steppe/__init__.py").read_text(encoding="utf-8"))
+def seen_by_type_checkers(init: Path = ROOT / "packages/core/src/steppe/__init__.py") -> dict[str, str]:
+    """The names of a package, and the modules that type checkers see them imported from."""
+    source = ast.parse(init.read_text(encoding="utf-8"))
     block = next(node for node in source.body if isinstance(node, ast.If))
     return {
         alias.asname: node.module
@@ -102,6 +106,23 @@ def seen_by_type_checkers() -> dict[str, str]:
 def test_type_checkers_see_the_names_that_are_found_at_run_time():
     seen = {name: module.partition(".")[0] for name, module in seen_by_type_checkers().items()}
     assert seen == steppe._EXPORTS
+
+
+LAZY = [
+    init
+    for package in packages()
+    for init in sorted((package.path / "src").glob("*/__init__.py"))
+    if "= lazy_exports(" in init.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("init", LAZY, ids=lambda init: init.parent.name)
+def test_type_checkers_see_the_lazy_names_of_a_package(init: Path):
+    tree = ast.parse(init.read_text(encoding="utf-8"))
+    (table,) = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    at_run_time = {name: module for module, names in ast.literal_eval(table).items() for name in names}
+
+    assert seen_by_type_checkers(init) == at_run_time
 
 
 def test_type_checkers_read_no_function_as_a_module():

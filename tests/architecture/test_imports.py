@@ -15,11 +15,11 @@ CHAIN = ("errors", "types", "specs", "storage", "workers", "envs", "transforms",
 
 # What stands beside the chain, and the links of the chain that may ask it.
 BESIDE = {
-    "registry": ("workers", "batched", "collectors", "cli", "loggers"),
+    "registry": ("workers", "batched", "collectors", "cli", "imports"),
     "versions": ("registry", "workers", "envs", "transforms", "batched", "collectors", "cli"),
     "cli": ("__main__",),
     "loggers": ("cli",),
-    "imports": ("workers", "cli"),
+    "imports": ("specs", "workers", "envs", "transforms", "batched", "collectors", "cli", "loggers"),
     "compat": ("envs",),
     "systems": ("storage", "workers", "batched", "cli"),
 }
@@ -31,10 +31,6 @@ LATE = {
     ("steppe.envs", "EnvBase._resetting_itself", "transforms"): "auto_reset=True gives an AutoResetEnv",
     ("steppe.envs", "EnvBase.make_parallel", "batched"): "env.make_parallel(...) gives a ParallelEnv",
     ("steppe.envs", "EnvBase.register_gym", "registry"): "env.register_gym(...) finds the plugin that knows gym",
-    ("steppe.envs", "__getattr__", "registry"): "the classes of environments of other packages are found by name",
-    ("steppe.envs", "__dir__", "registry"): "the classes of environments of other packages are found by name",
-    ("steppe.specs", "__getattr__", "registry"): "the specs of other packages are found by name",
-    ("steppe.transforms", "__getattr__", "registry"): "the transforms of other packages are found by name",
     ("steppe.transforms", "__dir__", "registry"): "the transforms of other packages are found by name",
 }
 

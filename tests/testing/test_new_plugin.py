@@ -167,7 +167,7 @@ def test_specs_are_proposed_from_a_reset_of_the_library(new_plugin, tmp_path, wa
         'out["battery"][0] = observed["battery"]',
     ):
         assert line in env
-    assert 'return installed_library("warehouse", "warehouse")' in files["src/warehouse_steppe/plugin.py"]
+    assert "steppe_library" not in files["src/warehouse_steppe/plugin.py"]  # it is the requirement
     assert "import warehouse" not in files["src/warehouse_steppe/plugin.py"]
 
 

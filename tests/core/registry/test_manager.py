@@ -96,6 +96,29 @@ def test_an_installed_library_is_described_without_importing_it():
 
 
 @pytest.mark.parametrize(
+    ("namespace", "requires", "library"),
+    [
+        ("acme", ["steppe>=0.1", "acme-engine<4,>=3"], "acme-engine"),  # the only one
+        ("acme", ["Acme[fast]>=2", "acme-engine>=3", "steppe"], "acme"),  # the one with the name of the namespace
+        ("my-acme", ["acme-engine>=3", "my_acme>=1", "numpy"], "my-acme"),
+        ("acme", ["steppe>=0.1", "numpy", "torch", "steppe-gym"], None),
+        ("toy", ["acme>=2", "acme-engine>=3"], None),  # several, so a hook must choose
+    ],
+)
+def test_the_required_library_is_reported(registry, fake_dist, namespace, requires, library):
+    versions = {"acme": "2.1", "acme-engine": "3.5", "my-acme": "1.0", "numpy": "2", "torch": "2", "steppe-gym": "0.1"}
+    for dist, version in versions.items():
+        fake_dist(dist, version)
+    code = f"from steppe import hookimpl\n{ANY_ENV}    return name\n"
+    fake_dist("a-plugin", "0.1", envs={namespace: "a_plugin"}, requires=requires, files={"a_plugin.py": code})
+    registry.refresh()
+
+    found = registry.library(namespace)
+
+    assert (found and (found.dist, found.version)) == (library and (library, versions[library]))
+
+
+@pytest.mark.parametrize(
     ("asked", "suggested"), [("gymnasium:Taxi-v3", "gym:Taxi-v3"), ("dm_control:hopper/hop", "dm:hopper/hop")]
 )
 def test_the_name_of_a_library_suggests_its_namespace(registry, asked, suggested):

@@ -1,4 +1,4 @@
-"""Callbacks after the import of a module, and the import of tensordict without torch's compiler."""
+"""Imports that happen late: names of a package at first use, callbacks, and tensordict without torch's compiler."""
 
 from __future__ import annotations
 
@@ -11,18 +11,54 @@ from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+
+    from .registry import Kind
 
     _Function = Callable[..., Any]
     _Mark = Callable[[_Function], _Function]
 
-__all__ = ["after_import", "import_tensordict"]
+__all__ = ["after_import", "import_tensordict", "lazy_exports"]
 
 COMPILER = "torch._dynamo"
 #: Decorators of torch.compiler that mark a function for the compiler and return it unchanged.
 MARKS = ("allow_in_graph", "assume_constant_result")
+
+
+def lazy_exports(
+    package: str, modules: Mapping[str, Sequence[str]] | None = None, *, kind: Kind | None = None
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that imports each name at its first use.
+
+    Args:
+        package: ``__name__`` of the package.
+        modules: the names of each of its modules.
+        kind: the kind of classes of other installed packages that can be imported from this one too.
+
+    Example:
+        >>> __getattr__, __dir__, __all__ = lazy_exports(__name__, {"env": ["BraxEnv", "BraxWrapper"]})
+    """
+    module_of = {name: module for module, names in (modules or {}).items() for name in names}
+
+    def module_getattr(name: str) -> object:
+        if name in module_of:
+            value = getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
+            setattr(sys.modules[package], name, value)
+            return value
+        if kind is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from .registry import find_class
+
+        return find_class(kind, name, core=sys.modules[package].__all__, module=package)
+
+    def module_dir() -> list[str]:
+        from .registry import list_classes
+
+        return sorted({*sys.modules[package].__all__, *(list_classes(kind) if kind else ())})
+
+    return module_getattr, module_dir, list(module_of)
 
 
 def after_import(name: str, then: Callable[[], object]) -> None:

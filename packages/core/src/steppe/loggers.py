@@ -10,18 +10,12 @@ As in :mod:`steppe.transforms`, the name of a known logger whose package is not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from steppe.imports import lazy_exports
 
 __all__: list[str] = []
 
-
-def __getattr__(name: str) -> Any:
-    from .registry import find_class
-
-    return find_class("logger", name)
-
-
-def __dir__() -> list[str]:
-    from .registry import list_classes
-
-    return sorted({*globals(), *list_classes("logger")})
+__getattr__: Callable[[str], Any]
+__getattr__, __dir__, _ = lazy_exports(__name__, kind="logger")

@@ -5,7 +5,9 @@ Data needs no conversion: both use the same TensorDict layout.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from steppe.imports import lazy_exports
 
 if TYPE_CHECKING:
     from .choice import Choice as Choice
@@ -16,31 +18,15 @@ if TYPE_CHECKING:
     from .exported_env import as_torchrl as as_torchrl
     from .imported_env import ImportedEnv as ImportedEnv
     from .specs import to_torchrl as to_torchrl
-
-_EXPORTS = {
-    "Choice": "choice",
-    "EnvMetaData": "env_metadata",
-    "ExportedEnv": "exported_env",
-    "ImportedEnv": "imported_env",
-    "as_torchrl": "exported_env",
-    "from_torchrl": "conversion",
-    "get_env_metadata": "env_metadata",
-    "to_torchrl": "specs",
-}
-
-__all__ = [*_EXPORTS]
-
-
-def __getattr__(name: str) -> Any:
-    # The import of TorchRL takes seconds: only names that need it import it.
-    from importlib import import_module
-
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "choice": ["Choice"],
+            "conversion": ["from_torchrl"],
+            "env_metadata": ["EnvMetaData", "get_env_metadata"],
+            "exported_env": ["ExportedEnv", "as_torchrl"],
+            "imported_env": ["ImportedEnv"],
+            "specs": ["to_torchrl"],
+        },
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from steppe.registry import LibraryInfo, hookimpl, installed_library
+from steppe.registry import hookimpl
 
 
 @hookimpl
@@ -26,9 +26,3 @@ def steppe_env_names() -> Iterable[str]:
     from .names_of_envs import env_names
 
     return env_names()
-
-
-@hookimpl
-def steppe_library() -> LibraryInfo:
-    """Return name, version and path of the installed TorchRL."""
-    return installed_library("torchrl", "torchrl")

@@ -8,6 +8,7 @@ of their own, as steppe-pools.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from steppe.batched.attributes import Dispatched
@@ -23,6 +24,7 @@ from steppe.batched.serial import SerialEnv
 from steppe.batched.shard import ShardService
 from steppe.batched.storage_rows import BatchRows
 from steppe.batched.unbuffered import row_to_send, stack_rows
+from steppe.imports import lazy_exports
 
 __all__ = [
     "RESET",
@@ -46,8 +48,4 @@ __all__ = [
     "stack_rows",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    from steppe.registry import find_class
-
-    return find_class("env class", name, core=__all__, module=__name__)
+__getattr__: Callable[[str], Any] = lazy_exports(__name__, kind="env class")[0]

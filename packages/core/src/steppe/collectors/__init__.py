@@ -10,6 +10,7 @@ functions in lower case are for packages that extend collectors, as steppe-agent
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from steppe.collectors.acting import first_call
@@ -41,6 +42,7 @@ from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.worker_messages import PER_WORKER, STOP
 from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import rows_ended as row_ends
+from steppe.imports import lazy_exports
 
 __all__ = [
     "OWN_ENV",
@@ -83,14 +85,5 @@ __all__ = [
     "write_into",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    from steppe.registry import find_class
-
-    return find_class("collector", name, core=__all__)
-
-
-def __dir__() -> list[str]:
-    from steppe.registry import list_classes
-
-    return sorted({*globals(), *list_classes("collector")})
+__getattr__: Callable[[str], Any]
+__getattr__, __dir__, _ = lazy_exports(__name__, kind="collector")

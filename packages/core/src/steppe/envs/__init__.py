@@ -7,6 +7,7 @@ Classes of environments of other packages are found here by their names, as tran
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from steppe.compat import InteractionType as ExplorationType
@@ -39,6 +40,7 @@ from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.rollout.td_frames import TensorDictFrames
 from steppe.envs.seeding import next_seed, spread_seed, system_seed
 from steppe.envs.state import BaseState, Unset, Uses
+from steppe.imports import lazy_exports
 from steppe.specs import make_composite_from_td
 
 __all__ = [
@@ -116,14 +118,5 @@ __all__ = [
     "wrong_shape",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    from steppe.registry import find_class
-
-    return find_class("env class", name, core=__all__)
-
-
-def __dir__() -> list[str]:
-    from steppe.registry import list_classes
-
-    return sorted({*globals(), *list_classes("env class")})
+__getattr__: Callable[[str], Any]
+__getattr__, __dir__, _ = lazy_exports(__name__, kind="env class")

@@ -23,7 +23,7 @@ from .factory import EnvFactory
 from .hooks import hookimpl
 from .ids import EnvId
 from .manager import Registry, current, use
-from .records import Alternative, LibraryInfo, PluginRecord
+from .records import Alternative, Kind, LibraryInfo, PluginRecord
 from .requirements import requirement_text
 from .workers import apply_worker_state, worker_state
 
@@ -32,6 +32,7 @@ __all__ = [
     "AvailableEnvs",
     "EnvFactory",
     "EnvId",
+    "Kind",
     "LibraryInfo",
     "PluginRecord",
     "Registry",

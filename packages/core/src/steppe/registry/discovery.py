@@ -15,7 +15,7 @@ from importlib_metadata import Distribution, distribution, distributions
 from packaging.requirements import InvalidRequirement
 
 from . import requirements
-from .records import GROUPS, Kind, LibraryInfo, PluginRecord, canonical
+from .records import GROUPS, Kind, LibraryInfo, PluginRecord, canonical, requirement_name
 
 Records = dict[Kind, dict[str, list[PluginRecord]]]
 
@@ -85,6 +85,17 @@ def installed_library(dist: str, module: str) -> LibraryInfo:
     """
     spec = find_spec(module)
     return LibraryInfo(dist, distribution(dist).version, (spec.origin or "") if spec is not None else "")
+
+
+def required_library(record: PluginRecord, *, path: Sequence[str] | None = None) -> LibraryInfo | None:
+    """Describe the library that a plugin requires: the one with the name of its namespace, or the only one."""
+    names = {requirement_name(text) for text in record.requires} - {"steppe", "torch", "tensordict", "numpy"}
+    names = {name for name in names if not name.startswith("steppe-")}
+    if canonical(record.name) in names:
+        names = {canonical(record.name)}
+    name = names.pop() if len(names) == 1 else None
+    package = installed(name, path=path) if name else None
+    return LibraryInfo(name, package.version, package.location) if name and package else None
 
 
 def _fields(dist: Distribution) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The five hooks of an environment plugin, and the marker ``hookimpl`` of their implementations.
+"""The hooks of an environment plugin, and the marker ``hookimpl`` of their implementations.
 
 The module of a plugin must not import its library or torch at the top; the hooks import them. A hook is only called on
 the plugin that owns the namespace. Hooks may get more arguments later; an implementation declares those that it needs.
@@ -43,7 +43,7 @@ def steppe_env_names() -> Iterable[str]:  # type: ignore[empty-body]
 
 @hookspec(firstresult=True)
 def steppe_library() -> LibraryInfo:  # type: ignore[empty-body]
-    """Return the distribution, version and file of the installed library."""
+    """Return the installed library. Default: the required package named as the namespace, or the only required one."""
 
 
 @hookspec

@@ -213,10 +213,10 @@ class Registry:
         return sorted({*registered_names, *answers.checked_names(plugin_names, record.label, namespace=namespace)})
 
     def library(self, namespace: str) -> LibraryInfo | None:
-        """Return the library behind a namespace, as its plugin reports it; imports the plugin."""
+        """Return the library behind a namespace, as its plugin reports or requires it; imports the plugin."""
         record = self.find(EnvId(namespace, "*"))
         library = self.plugins.call(self.plugins.load(record), "steppe_library")
-        return answers.checked_library(library, record.label)
+        return answers.checked_library(library, record.label) or discovery.required_library(record, path=self._path)
 
     def register_with_library(self, namespace: str, id: str, make: str | EnvMaker, options: dict[str, object]) -> None:
         """Register an environment of steppe with a wrapped library, so that the library can make it.

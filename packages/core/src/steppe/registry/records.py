@@ -45,7 +45,7 @@ class LibraryInfo:
     Attributes:
         dist: name of the library's distribution, such as ``"gymnasium"``.
         version: its version.
-        module_file: the file of its module, or "".
+        module_file: the file of its module, or the folder in which it is installed, or "".
     """
 
     dist: str

@@ -7,7 +7,10 @@ data, checks it, and follows the operations on shapes that tensors have.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from steppe.imports import lazy_exports
 
 from .action_checks import ArrayCheck, NumberCheck
 from .action_decoders import ACTION_TOLIST_LIMIT, ActionDecoder
@@ -91,8 +94,4 @@ __all__ = [
     "union",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    from steppe.registry import find_class
-
-    return find_class("env class", name, core=__all__, module=__name__)
+__getattr__: Callable[[str], Any] = lazy_exports(__name__, kind="env class")[0]

@@ -8,8 +8,10 @@ and that is not installed, access raises :class:`~steppe.errors.TransformNotFoun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from steppe.imports import lazy_exports
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.entry_kernel import clip_kernel
 from steppe.transforms.compiled.transform_hooks import (
@@ -74,11 +76,7 @@ _FOR_USERS = (
     *("Transform", "TransformedEnv"),
 )
 
-
-def __getattr__(name: str) -> Any:
-    from steppe.registry import find_class
-
-    return find_class("transform", name, core=__all__)
+__getattr__: Callable[[str], Any] = lazy_exports(__name__, kind="transform")[0]
 
 
 def __dir__() -> list[str]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from steppe.registry import LibraryInfo, hookimpl, installed_library
+from steppe.registry import hookimpl
 from steppe_jax.hooks import fork_safe, steppe_worker_setup
 
-__all__ = ["fork_safe", "steppe_env_names", "steppe_library", "steppe_make_env", "steppe_worker_setup"]
+__all__ = ["fork_safe", "steppe_env_names", "steppe_make_env", "steppe_worker_setup"]
 
 
 @hookimpl
@@ -28,9 +28,3 @@ def steppe_env_names() -> Iterable[str]:
     from .names import env_names
 
     return env_names()
-
-
-@hookimpl
-def steppe_library() -> LibraryInfo:
-    """Return name, version and path of the installed Brax."""
-    return installed_library("brax", "brax")

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from steppe.imports import lazy_exports
+
 if TYPE_CHECKING:
-    from .isaac_gym import IsaacGymEnv, IsaacGymWrapper
-    from .isaac_lab import IsaacLabEnv, IsaacLabWrapper
-
-__all__ = ["IsaacGymEnv", "IsaacGymWrapper", "IsaacLabEnv", "IsaacLabWrapper"]
-
-
-def __getattr__(name: str) -> object:
-    # steppe imports this package to read its plugin modules, so it must load without torch.
-    if name not in __all__:
-        raise AttributeError(f"module 'steppe_isaac' has no attribute {name!r}")
-    from . import isaac_gym, isaac_lab
-
-    return getattr(isaac_gym if "Gym" in name else isaac_lab, name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from .isaac_gym import IsaacGymEnv as IsaacGymEnv
+    from .isaac_gym import IsaacGymWrapper as IsaacGymWrapper
+    from .isaac_lab import IsaacLabEnv as IsaacLabEnv
+    from .isaac_lab import IsaacLabWrapper as IsaacLabWrapper
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__, {"isaac_gym": ["IsaacGymEnv", "IsaacGymWrapper"], "isaac_lab": ["IsaacLabEnv", "IsaacLabWrapper"]}
+    )

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from steppe.imports import lazy_exports
+
 if TYPE_CHECKING:
-    from .env import JumanjiEnv, JumanjiWrapper
-
-__all__ = ["JumanjiEnv", "JumanjiWrapper"]
-
-
-def __getattr__(name: str) -> object:
-    # steppe imports this package to read its plugin module, so it must load without torch.
-    if name not in __all__:
-        raise AttributeError(f"module 'steppe_jumanji' has no attribute {name!r}")
-    from . import env
-
-    return getattr(env, name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from .env import JumanjiEnv as JumanjiEnv
+    from .env import JumanjiWrapper as JumanjiWrapper
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, {"env": ["JumanjiEnv", "JumanjiWrapper"]})

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from steppe.imports import lazy_exports
+
 if TYPE_CHECKING:
-    from .env import MeltingpotEnv
-    from .wrapper import MeltingpotWrapper
-
-__all__ = ["MeltingpotEnv", "MeltingpotWrapper"]
-
-_MODULES = {"MeltingpotEnv": "env", "MeltingpotWrapper": "wrapper"}
-
-
-def __getattr__(name: str) -> object:
-    # steppe imports this package to read its plugin module, so it must load without torch.
-    if name not in _MODULES:
-        raise AttributeError(f"module 'steppe_meltingpot' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = globals()[name] = getattr(import_module(f"steppe_meltingpot.{_MODULES[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from .env import MeltingpotEnv as MeltingpotEnv
+    from .wrapper import MeltingpotWrapper as MeltingpotWrapper
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, {"env": ["MeltingpotEnv"], "wrapper": ["MeltingpotWrapper"]})

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from steppe.imports import lazy_exports
+
 if TYPE_CHECKING:
-    from .env import MOGymEnv, MOGymWrapper
-
-__all__ = ["MOGymEnv", "MOGymWrapper"]
-
-
-def __getattr__(name: str) -> object:
-    # steppe imports this package to read its plugin module, so it must load without torch.
-    if name not in __all__:
-        raise AttributeError(f"module 'steppe_mo_gym' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = globals()[name] = getattr(import_module("steppe_mo_gym.env"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from .env import MOGymEnv as MOGymEnv
+    from .env import MOGymWrapper as MOGymWrapper
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, {"env": ["MOGymEnv", "MOGymWrapper"]})

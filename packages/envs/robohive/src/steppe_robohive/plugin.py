@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from steppe.registry import LibraryInfo, hookimpl, installed_library
+from steppe.registry import hookimpl
 
 
 @hookimpl
@@ -25,9 +25,3 @@ def steppe_env_names() -> Iterable[str]:
     from .names import env_names
 
     return env_names()
-
-
-@hookimpl
-def steppe_library() -> LibraryInfo:
-    """Return name, version and path of the installed RoboHive."""
-    return installed_library("robohive", "robohive")

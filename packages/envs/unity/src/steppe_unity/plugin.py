@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from steppe.registry import LibraryInfo, hookimpl, installed_library
+from steppe.registry import hookimpl
 
 
 @hookimpl
@@ -20,9 +20,3 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
     if is_file(name):
         return UnityMLAgentsEnv(file_name=name, **kwargs)
     return UnityMLAgentsEnv(registered_name=name, **kwargs)
-
-
-@hookimpl
-def steppe_library() -> LibraryInfo:
-    """Return name, version and path of the installed ML-Agents."""
-    return installed_library("mlagents-envs", "mlagents_envs")

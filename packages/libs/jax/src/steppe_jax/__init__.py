@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from steppe.imports import lazy_exports
+
 if TYPE_CHECKING:
-    from .env import JaxEnv
-    from .functions import EnvFunctions, Outcome
-    from .pytrees import leaf_paths
-    from .single_env import check_single
-    from .tensor_conversion import to_argument, to_jax, to_torch, torch_dtype
-    from .worker_setup import prepare_worker
-
-__all__ = [
-    "EnvFunctions",
-    "JaxEnv",
-    "Outcome",
-    "check_single",
-    "leaf_paths",
-    "prepare_worker",
-    "to_argument",
-    "to_jax",
-    "to_torch",
-    "torch_dtype",
-]
-
-_MODULES = {
-    "EnvFunctions": "functions",
-    "JaxEnv": "env",
-    "Outcome": "functions",
-    "check_single": "single_env",
-    "leaf_paths": "pytrees",
-    "prepare_worker": "worker_setup",
-    "to_argument": "tensor_conversion",
-    "to_jax": "tensor_conversion",
-    "to_torch": "tensor_conversion",
-    "torch_dtype": "tensor_conversion",
-}
-
-
-def __getattr__(name: str) -> object:
-    # Plugins import steppe_jax.hooks before the worker is set up. At that point JAX must not be imported yet.
-    if name not in _MODULES:
-        raise AttributeError(f"module 'steppe_jax' has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from .env import JaxEnv as JaxEnv
+    from .functions import EnvFunctions as EnvFunctions
+    from .functions import Outcome as Outcome
+    from .pytrees import leaf_paths as leaf_paths
+    from .single_env import check_single as check_single
+    from .tensor_conversion import to_argument as to_argument
+    from .tensor_conversion import to_jax as to_jax
+    from .tensor_conversion import to_torch as to_torch
+    from .tensor_conversion import torch_dtype as torch_dtype
+    from .worker_setup import prepare_worker as prepare_worker
+else:
+    # Plugins import steppe_jax.hooks before the worker is set up, when JAX must not be imported yet.
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "env": ["JaxEnv"],
+            "functions": ["EnvFunctions", "Outcome"],
+            "pytrees": ["leaf_paths"],
+            "single_env": ["check_single"],
+            "tensor_conversion": ["to_argument", "to_jax", "to_torch", "torch_dtype"],
+            "worker_setup": ["prepare_worker"],
+        },
+    )

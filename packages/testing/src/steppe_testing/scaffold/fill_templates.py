@@ -118,8 +118,6 @@ def _values(plan: Plan, simulator: Simulator) -> dict[str, str]:
         else "",
         "what": _what(plan),
         "exports": _exports(plan),
-        "hook_imports": "env_not_found, hookimpl" + (", installed_library" if plan.library is not None else ""),
-        "library_hook": _library_hook(plan, simulator),
         "sizes": ", ".join(f'"{name}": {5 + 2 * i}' for i, name in enumerate(plan.names)),
         "transform_classes": "\n\n\n".join(
             _part("transform_class", {"name": name, "key": simulator.first_key}) for name in plan.transforms
@@ -170,19 +168,9 @@ def _what(plan: Plan) -> str:
 
 
 def _exports(plan: Plan) -> str:
-    modules = {plan.env_class: "env"} if plan.names else {}
-    modules.update(dict.fromkeys(plan.transforms, "transforms"))
-    return "\n".join(f'    "{name}": "{module}",' for name, module in sorted(modules.items()))
-
-
-def _library_hook(plan: Plan, simulator: Simulator) -> str:
-    if plan.library is None:
-        return ""
-    module = simulator.module.partition(".")[0]
-    return (
-        "\n\n@hookimpl\ndef steppe_library():\n"
-        f'    """Describe the installed {plan.library.name}, for `steppe plugins --load` and bug reports."""\n'
-        f'    return installed_library("{plan.library.name}", "{module}")  # distribution and module'
+    names = {"env": [plan.env_class] if plan.names else [], "transforms": plan.transforms}
+    return ", ".join(
+        f'"{module}": [' + ", ".join(f'"{name}"' for name in each) + "]" for module, each in names.items() if each
     )
 
 

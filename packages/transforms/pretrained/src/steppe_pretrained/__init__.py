@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from steppe.imports import lazy_exports
+
 if TYPE_CHECKING:
-    from .transforms import R3MTransform, VIPTransform
-    from .vip_reward import VIPRewardTransform
-    from .weights import WeightsNotFound
-
-__all__ = ["R3MTransform", "VIPRewardTransform", "VIPTransform", "WeightsNotFound"]
-
-_MODULES = {"WeightsNotFound": "weights", "VIPRewardTransform": "vip_reward"}
-
-
-def __getattr__(name: str) -> object:
-    # steppe imports this package to list its transforms, so it must load without torch.
-    from importlib import import_module
-
-    if name not in __all__:
-        raise AttributeError(f"module 'steppe_pretrained' has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'transforms')}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from .transforms import R3MTransform as R3MTransform
+    from .transforms import VIPTransform as VIPTransform
+    from .vip_reward import VIPRewardTransform as VIPRewardTransform
+    from .weights import WeightsNotFound as WeightsNotFound
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "transforms": ["R3MTransform", "VIPTransform"],
+            "vip_reward": ["VIPRewardTransform"],
+            "weights": ["WeightsNotFound"],
+        },
+    )
