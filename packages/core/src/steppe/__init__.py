@@ -199,19 +199,18 @@ def _class_of_a_package(name: str) -> Any:
         ClassNotFound: the package is not installed; the text says how to install it.
         AttributeError: no package is known to provide the name.
     """
+    hint = ""
     if not name.startswith("_"):
         from .registry import find_class
+        from .registry.messages import did_you_mean
 
         for kind in _KINDS_OF_NAMES:
             try:
                 return find_class(kind, name)
             except AttributeError:
                 continue  # its text names the subpackage
-        from .registry.messages import did_you_mean
-
         hint = did_you_mean(name, __dir__())
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{'.' if hint else ''}{hint}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{'.' if hint else ''}{hint}")
 
 
 def _classes_of_packages() -> list[str]:

@@ -89,13 +89,11 @@ def installed_library(dist: str, module: str) -> LibraryInfo:
 
 def required_library(record: PluginRecord, *, path: Sequence[str] | None = None) -> LibraryInfo | None:
     """Describe the library that a plugin requires: the one with the name of its namespace, or the only one."""
-    names = {requirement_name(text) for text in record.requires} - {"steppe", "torch", "tensordict", "numpy"}
-    names = {name for name in names if not name.startswith("steppe-")}
-    if canonical(record.name) in names:
-        names = {canonical(record.name)}
-    name = names.pop() if len(names) == 1 else None
-    package = installed(name, path=path) if name else None
-    return LibraryInfo(name, package.version, package.location) if name and package else None
+    needs = {requirement_name(text) for text in record.requires} - {"steppe", "torch", "tensordict", "numpy"}
+    libraries = {name for name in needs if not name.startswith("steppe-")}
+    chosen = libraries & {canonical(record.name)} or libraries
+    package = installed(*chosen, path=path) if len(chosen) == 1 else None
+    return LibraryInfo(*chosen, package.version, package.location) if package else None
 
 
 def _fields(dist: Distribution) -> dict[str, list[str]]:
