@@ -104,4 +104,5 @@ class LazyMemmapStorage(TensorStorage):
                 f"{self.scratch_dir} has room for {self.ring.columns * self.lanes} rows, and max_size is "
                 f"{self.max_size}."
             )
+        self.ring.finish_others(self._copy_journal, 0.0)
         self.ring.recover()

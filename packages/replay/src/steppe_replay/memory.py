@@ -18,6 +18,11 @@ from steppe.errors import NotSupported
 from steppe.storage import LARGE
 from steppe.workers import SharedFile, SharedLock
 
+try:
+    import fcntl
+except ImportError:  # Windows, where no memory is shared
+    pass
+
 __all__ = ["FileMemory", "Memory", "PrivateMemory", "Region"]
 
 #: Bytes in front of the arrays of a file: the words, then the description of the arrays.
@@ -105,6 +110,25 @@ def _use_large_pages(mapping: mmap.mmap) -> None:
             mapping.madvise(mmap.MADV_HUGEPAGE)
 
 
+class _TryLock(SharedLock):
+    """A lock that can be left alone if somebody holds it."""
+
+    def try_acquire(self) -> bool:
+        """Acquire the lock if nobody holds it; return whether it is acquired."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._threads.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        """Release the lock."""
+        self.__exit__()
+
+
 class FileMemory(Memory):
     """Memory of a file, which grows with its arrays and needs room only for pages that were written.
 
@@ -114,11 +138,13 @@ class FileMemory(Memory):
         path: the file, which is created if it does not exist; None: an anonymous one in memory.
     """
 
+    lock: _TryLock
+
     def __init__(self, path: str | None = None) -> None:
         super().__init__()
         self.path = path
         self._shared = SharedFile(_HEADER) if path is None else None
-        self.lock = SharedLock()
+        self.lock = _TryLock()
         self._open()
 
     def _open(self) -> None:

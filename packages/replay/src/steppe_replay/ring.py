@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from steppe.errors import StateError
-from steppe_replay.memory import Memory, Region
+from steppe_replay.journal import Journal
+from steppe_replay.memory import FileMemory, Memory, Region
 
 __all__ = ["Follower", "Ring", "RingStream"]
 
@@ -28,11 +29,22 @@ class RingStream:
     Attributes:
         end: the position behind its last column; -1 before it has written one.
         clears: how often all columns were forgotten before it wrote its last column.
+        slot: its place in the journal; None if there is no journal, or no place in it.
     """
 
     def __init__(self, ring: Ring) -> None:
         self.end = -1
+        self.slot: int | None = None
+        self._asked = False
         self.clears = int(ring.words[CLEARS])
+
+    def join(self, ring: Ring) -> int | None:
+        """Return its place in the journal, a new one at the first call."""
+        if not self._asked and ring.journal is not None:
+            self._asked = True
+            with ring.memory.lock:
+                self.slot = ring.journal.claim()
+        return self.slot
 
 
 class Ring:
@@ -42,8 +54,8 @@ class Ring:
     without one, and then stamps the columns with their positions. Readers never wait: they read columns that are
     stamped, and afterwards look which of them a writer has begun meanwhile.
 
-    A column that is being written is never given to another writer. So a writer that was killed costs the columns that
-    it had reserved, and one that was stopped can go on later.
+    A column that is being written is never given to another writer. Without a journal, a writer that was killed costs
+    the columns that it had reserved, and one that was stopped can go on later. With one, others finish its columns.
 
     Args:
         memory: the memory, with the regions of :meth:`regions`.
@@ -64,6 +76,8 @@ class Ring:
         self.breaks = memory.arrays[f"#breaks{number}",]
         self.links = memory.arrays[f"#links{number}",]
         self.columns = len(self.stamps)
+        has_journal = number == 0 and isinstance(memory, FileMemory) and ("#slots",) in memory.arrays
+        self.journal = Journal(memory) if has_journal else None  # type: ignore[arg-type]
         # A lock is a memory barrier. Processors other than x86 may otherwise see writes in another order.
         self._barrier = threading.Lock()
 
@@ -132,6 +146,9 @@ class Ring:
                         "these were killed. Use a larger storage, or empty it."
                     )
                 n //= 2
+            if stream is not None and stream.slot is not None:
+                assert self.journal is not None
+                self.journal.begin(stream.slot, start, n)
             for first, last in self.parts(start, start + n):
                 self.stamps[first:last] = np.arange(-1 - start, -1 - start - (last - first), -1)
                 self.breaks[first:last] = False
@@ -150,12 +167,15 @@ class Ring:
     def _free(self, start: int, n: int) -> int | None:
         """Return the first position from ``start`` with ``n`` columns that nobody writes; None if there is none."""
         end = start + self.columns
-        if self.settled and n <= self.columns:
+        kept = [] if self.journal is None else self.journal.kept()
+        if self.settled and n <= self.columns and not kept:
             return start
         while start + n <= end:
             taken = -1
             for first, last in self.parts(start, start + n):
                 busy = self.stamps[first:last] < 0  # once, because other writers finish meanwhile
+                for a, b in (part for one in kept for part in self.parts(*one)):
+                    busy[max(a - first, 0) : max(b - first, 0)] = True
                 if busy.any():
                     taken = int(np.flatnonzero(busy)[-1]) + first
             if taken < 0:
@@ -163,15 +183,45 @@ class Ring:
             start += (taken - start) % self.columns + 1
         return None
 
-    def finish(self, start: int, n: int) -> None:
+    def finish(self, start: int, n: int, stream: RingStream | None = None) -> None:
         """Let readers read reserved columns."""
+        self._stamp(start, n)
+        with self.memory.lock:
+            if stream is not None and stream.slot is not None:
+                assert self.journal is not None
+                if self.journal.end(stream.slot):
+                    return
+            self.words[FINISHED] += n
+
+    def _stamp(self, start: int, n: int) -> None:
         position = start
         with self._barrier:
             for first, last in self.parts(start, start + n):
                 self.stamps[first:last] = np.arange(1 + position, 1 + position + last - first)
                 position += last - first
-        with self.memory.lock:
+
+    def finish_others(self, copy: Callable[[int, int, int], None], patience: float | None = None) -> None:
+        """Finish columns of writers that were stopped or killed.
+
+        Args:
+            copy: copies rows of a slot of the journal to positions: a function of the slot, the first position and how
+                many columns.
+            patience: seconds that a writer has to go on; None: those of the journal.
+        """
+
+        def finish(slot: int, start: int, n: int) -> None:
+            if self.begun < start + n:  # the writer was killed in the middle of reserve()
+                for first, last in self.parts(start, start + n):
+                    self.stamps[first:last] = -1
+                    self.breaks[first:last] = False
+                self.breaks[start % self.columns], self.links[start % self.columns] = True, 0
+                self.words[BEGUN] = start + n
+            copy(slot, start, n)
+            self._stamp(start, n)
             self.words[FINISHED] += n
+
+        if self.journal is not None and not (self.settled and patience is None):
+            self.journal.finish_others(finish, *(() if patience is None else (patience,)))
 
     def edit(self) -> None:
         """Tell readers that data was changed in place."""
@@ -182,6 +232,8 @@ class Ring:
         """Let go of columns that were being written when their writers ended; no writer may be at work."""
         with self.memory.lock:
             self.stamps[self.stamps < 0] = 0
+            if self.journal is not None:
+                self.journal.forget_writers()
 
     def clear(self) -> None:
         """Forget all columns; no writer may be at work."""

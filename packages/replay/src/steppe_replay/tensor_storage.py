@@ -18,6 +18,7 @@ from steppe.specs import CPU, as_path
 from steppe.storage import build_td
 from steppe_replay.data_order import time_first
 from steppe_replay.frames import FrameStore, StackLeaf
+from steppe_replay.journal import N_SLOTS, Journal
 from steppe_replay.leaves import ArrayLeaf, DeviceLeaf, Leaf, ObjectLeaf, dtype_name
 from steppe_replay.memory import FileMemory, Memory, PrivateMemory, Region
 from steppe_replay.ring import Ring, RingStream
@@ -25,8 +26,10 @@ from steppe_replay.storages import Storage
 
 __all__ = ["TensorStorage", "as_path_tuple"]
 
-#: Bytes that are written at once. A writer that is killed costs the rows that it was writing.
+#: Bytes that are written at once. A writer that is killed costs the rows that it was writing, if there is no journal.
 _CHUNK = 1 << 20
+#: With a journal, rows are copied twice: the second time from the cache of the processor.
+_JOURNAL_CHUNK = 1 << 18
 
 Path = tuple[str, ...]
 
@@ -112,6 +115,7 @@ class TensorStorage(Storage):
         self.compact: dict[Path, int] = {as_path_tuple(key): int(n) for key, n in stacks.items()}
         self._memory = PrivateMemory() if memory is None else memory
         self._leaves: dict[Path, Any] = {}
+        self._journal: dict[Path, tuple[ArrayLeaf, ArrayLeaf]] = {}
         self._tree = _Node(())
         self._quick = self._most = 0
         self._frames: list[FrameStore] = []
@@ -135,9 +139,14 @@ class TensorStorage(Storage):
 
     @_one_thread
     def attach(self) -> bool:
-        """Take over the layout, if another process has written it; return whether there is one."""
+        """Take over the layout, if another process has written it; return whether there is one.
+
+        Rows of workers that were stopped or killed while they wrote them are finished.
+        """
         if self._memory.refresh():
             self._attach()
+        if self.ring is not None and not self.ring.settled:
+            self.ring.finish_others(self._copy_journal)
         return self.ring is not None
 
     def _attach(self) -> None:
@@ -177,6 +186,11 @@ class TensorStorage(Storage):
             for depth in range(1, len(path)):
                 node = node.group(path[depth - 1], self._nodes[path[:depth]])
             node.leaves.append((path[-1], getattr(leaf, "quick", None), leaf))
+        self._journal = {
+            path: (ArrayLeaf(memory.arrays[("#journal", *path)], leaf.dtype), leaf)
+            for path, leaf in self._leaves.items()
+            if ("#journal", *path) in memory.arrays
+        }
         self._most = self._most_columns()
         self._quick = min((getattr(leaf, "most_quick", 1 << 40) for leaf in self._leaves.values()), default=0)
 
@@ -221,6 +235,8 @@ class TensorStorage(Storage):
             "required": [path for path in values if not example or path[0] == "next"],
         }
         regions += self._array_regions(new, n_rows)
+        if self._memory.is_shared and not frames:
+            regions += self._journal_regions(new, lanes, columns)
         with self._memory.lock:
             if not self._memory.refresh() and not self._memory.info:
                 self._memory.add(regions, info)
@@ -268,6 +284,27 @@ class TensorStorage(Storage):
             return []
         return [Region(path, dtype_name(dtype), (n_rows, *shape)) for path, dtype, shape in new if dtype is not None]
 
+    def _journal_regions(
+        self, new: Sequence[tuple[Path, Any, tuple[int, ...]]], lanes: int, columns: int
+    ) -> list[Region]:
+        """Return the arrays of a journal of these entries, with the rows of all slots one behind the other."""
+        n_bytes = sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in new) * lanes
+        most = max(1, min(_JOURNAL_CHUNK // max(1, n_bytes), columns))
+        return [
+            *Journal.regions(),
+            *(Region(("#journal", *path), dtype_name(dtype), (N_SLOTS * most * lanes, *s)) for path, dtype, s in new),
+        ]
+
+    def _copy_journal(self, slot: int, start: int, n: int) -> None:
+        """Copy columns from a slot of the journal to their places."""
+        assert self.ring is not None
+        first = slot * self._most * self.lanes
+        for a, b in self.ring.parts(start, start + n):
+            size = (b - a) * self.lanes
+            for journal, leaf in self._journal.values():
+                leaf.rows[a * self.lanes : b * self.lanes] = journal.rows[first : first + size]
+            first += size
+
     @_one_thread
     def _extend_layout(self, values: Mapping[Path, Any]) -> None:
         """Add entries that came later."""
@@ -283,7 +320,11 @@ class TensorStorage(Storage):
                     (path, None if dtype is None else str(dtype).removeprefix("torch."), shape)
                     for path, dtype, shape in new
                 ]
-                self._memory.add(self._array_regions(new, n_rows), {**info, "leaves": [*info["leaves"], *added]})
+                regions = self._array_regions(new, n_rows)
+                if self._journal:
+                    n = len(next(iter(self._journal.values()))[0].rows)
+                    regions += [Region(("#journal", *each.key), each.dtype, (n, *each.shape[1:])) for each in regions]
+                self._memory.add(regions, {**info, "leaves": [*info["leaves"], *added]})
         self._attach()
 
     def _checked(self, data: TensorDictBase, dims: int) -> dict[Path, Any]:
@@ -357,8 +398,14 @@ class TensorStorage(Storage):
         leaves = [(leaf, values.get(path)) for path, leaf in self._leaves.items() if not isinstance(leaf, StackLeaf)]
         stream = self._stream if stream is None else stream
         most = self._most
+        slot = None if stream is None else stream.join(ring)
         done, cells = 0, []
         while done < n:
+            if slot is not None:
+                at, size = slot * most * self.lanes, min(n - done, most)
+                for path, (journal, _) in self._journal.items():
+                    value = values.get(path)
+                    _write(journal, at, at + size * self.lanes, None if value is None else value[done : done + size])
             start, count, follows = ring.reserve(min(n - done, most), stream)
             for store in self._frames:
                 root, following = values[store.key], values[store.next_key]
@@ -371,13 +418,15 @@ class TensorStorage(Storage):
                     _write(leaf, first * self.lanes, last * self.lanes, part_)
                 cells.append((first, last))
                 done += last - first
-            ring.finish(start, count)
+            ring.finish(start, count, stream)
         ranges = [torch.arange(first * self.lanes, last * self.lanes, device=CPU) for first, last in cells]
         return ranges[0] if len(ranges) == 1 else torch.cat(ranges or [torch.arange(0, device=CPU)])
 
     def _most_columns(self) -> int:
         """Return how many columns are written at once."""
         assert self.ring is not None
+        if self._journal:
+            return len(next(iter(self._journal.values()))[0].rows) // (N_SLOTS * self.lanes)
         n_bytes = 0
         for leaf in self._leaves.values():
             if leaf.dtype is not None:
@@ -505,6 +554,9 @@ class TensorStorage(Storage):
             if any(leaf.dtype is None for leaf in self._leaves.values()):
                 raise NotSupported("Workers cannot write a storage with entries that are no tensors.")
             regions = [Region(key, str(array.dtype), tuple(array.shape)) for key, array in private.arrays.items()]
+            if not self._frames:
+                entries = [(path, leaf.dtype, leaf.shape) for path, leaf in self._leaves.items()]
+                regions += self._journal_regions(entries, self.lanes, self.ring.columns)
             with shared.lock:
                 shared.add(regions, private.info)
             shared.words[:62] = private.words[:62]
@@ -530,7 +582,7 @@ class TensorStorage(Storage):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._leaves, self._tree, self._frames, self._stream = {}, _Node(()), [], None
+        self._leaves, self._journal, self._tree, self._frames, self._stream = {}, {}, _Node(()), [], None
         self._layout_lock = threading.RLock()
         self._attach()
 
