@@ -32,7 +32,7 @@ class RootMemory(Transform):
     later transforms get a copy.
 
     Args:
-        readers: the entries to keep, each with the name of what reads it, for errors.
+        readers: the entries to keep, each with the name of its reader, for errors.
         passed_through: states that a policy may write under ``next``. All others are states no more: steps read them
             from the memory.
     """
@@ -104,7 +104,7 @@ class RootReads:
         env: the environment before the chain.
 
     Attributes:
-        readers: entries that a step reads as they are at this place, each with the name of what reads it, for errors.
+        readers: entries that a step reads as they are at this place, each with the name of its reader, for errors.
         optional: entries that the environment may read.
         hidden: optional entries that a transform has changed. The environment does not receive them.
         passed_through: states that a policy may write under ``next``.
