@@ -92,8 +92,9 @@ def required_library(record: PluginRecord, *, path: Sequence[str] | None = None)
     needs = {requirement_name(text) for text in record.requires} - {"steppe", "torch", "tensordict", "numpy"}
     libraries = {name for name in needs if not name.startswith("steppe-")}
     chosen = libraries & {canonical(record.name)} or libraries
-    package = installed(*chosen, path=path) if len(chosen) == 1 else None
-    return LibraryInfo(*chosen, package.version, package.location) if package else None
+    dist = chosen.pop() if len(chosen) == 1 else ""
+    package = installed(dist, path=path) if dist else None
+    return LibraryInfo(dist, package.version, package.location) if package else None
 
 
 def _fields(dist: Distribution) -> dict[str, list[str]]:
