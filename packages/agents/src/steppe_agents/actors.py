@@ -128,6 +128,12 @@ class CategoricalActor(_FusedActor):
     can call ``get_dist`` and ``log_prob``. Random samples without gradients are from the same distribution as those of
     torch, with other random numbers.
 
+    >>> import torch
+    >>> from steppe import CategoricalActor, make_env
+    >>> actor = CategoricalActor(torch.nn.Linear(4, 2))
+    >>> make_env("gym:CartPole-v1").rollout(3, actor)["action_log_prob"].shape
+    torch.Size([3])
+
     Args:
         module: a TensorDictModule that writes the logits; or a function of observations that returns them ``[*B, n]``.
         in_keys: the key of the logits (default: ``["logits"]``); for a function, the keys of its arguments (default:

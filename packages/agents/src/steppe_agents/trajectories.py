@@ -19,6 +19,12 @@ __all__ = ["Trajectories"]
 class Trajectories:
     """The rows ``[*R]`` of a request, each a sequence of steps.
 
+    >>> from steppe import Collector
+    >>> with Collector("gym:CartPole-v1", seed=0) as collector:
+    ...     result = collector.execute(n_episodes=3).result()
+    >>> result.length.shape, result.episode_return().shape
+    (torch.Size([3]), torch.Size([3]))
+
     Attributes:
         steps: ``[*R, T]`` the data of a rollout, with zeros after the end of each row.
         length: ``[*R]`` int64, the number of steps of the row.

@@ -52,6 +52,11 @@ class AsyncEnvPool(BatchedEnv):
     All other methods must not run while another thread uses the pool. ``close`` ends the waits of other threads with a
     ClosedError.
 
+    >>> from steppe import AsyncEnvPool
+    >>> with AsyncEnvPool(["gym:CartPole-v1"] * 2) as pool:
+    ...     pool.rollout(3).batch_size
+    torch.Size([2, 3])
+
     Args:
         env_makers: ids, callables or environments, one for each row; a single one makes a pool of one environment. An
             environment is used directly by ``"threading"``, and copied by pickling for ``"multiprocessing"``.

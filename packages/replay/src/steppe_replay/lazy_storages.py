@@ -17,6 +17,14 @@ __all__ = ["LazyMemmapStorage", "LazyTensorStorage"]
 class LazyTensorStorage(TensorStorage):
     """Rows in memory, allocated when the first data comes.
 
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from steppe_replay import LazyTensorStorage, ReplayBuffer
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), batch_size=2)
+    >>> _ = buffer.extend(TensorDict({"x": torch.arange(5)}, [5]))
+    >>> buffer.sample().batch_size
+    torch.Size([2])
+
     Args:
         max_size: how many rows it holds.
         device: device of the rows.
@@ -40,6 +48,14 @@ class LazyTensorStorage(TensorStorage):
 
 class LazyMemmapStorage(TensorStorage):
     """Rows in a file that is mapped into memory: larger than memory, and still there after the program has ended.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from steppe_replay import LazyMemmapStorage, ReplayBuffer
+    >>> buffer = ReplayBuffer(storage=LazyMemmapStorage(100), batch_size=2)
+    >>> _ = buffer.extend(TensorDict({"x": torch.arange(5)}, [5]))
+    >>> len(buffer)
+    5
 
     Args:
         max_size: how many rows it holds.

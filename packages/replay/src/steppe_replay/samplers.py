@@ -137,6 +137,14 @@ class SamplerWithoutReplacement(Sampler):
 
     Rows that are written within an epoch are part of the next one.
 
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from steppe_replay import LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(4), sampler=SamplerWithoutReplacement(), batch_size=4)
+    >>> _ = buffer.extend(TensorDict({"x": torch.arange(4)}, [4]))
+    >>> buffer.sample()["x"].sort().values
+    tensor([0, 1, 2, 3])
+
     Args:
         drop_last: leave out the rest of an epoch that is smaller than a sample; otherwise it is a smaller sample.
         shuffle: False: in the order in which they were written.

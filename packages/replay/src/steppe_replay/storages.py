@@ -131,6 +131,12 @@ class Storage(ABC):
 class ListStorage(Storage):
     """A list of any objects.
 
+    >>> from steppe_replay import ListStorage, ReplayBuffer
+    >>> buffer = ReplayBuffer(storage=ListStorage(10), batch_size=1, collate_fn=list)
+    >>> _ = buffer.extend(["a", "b"])
+    >>> len(buffer)
+    2
+
     Args:
         max_size: how many objects; None: no limit.
     """

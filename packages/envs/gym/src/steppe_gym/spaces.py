@@ -55,6 +55,11 @@ def space_to_spec(
     Discrete values start at zero in the spec, for any start of the space. The dtype is that of the space, or int64 for
     one-hot vectors. Unsigned integers wider than 8 bits become the next wider signed integers.
 
+    >>> import gymnasium
+    >>> from steppe_gym import space_to_spec
+    >>> space_to_spec(gymnasium.spaces.Discrete(3), categorical_action_encoding=True).n
+    3
+
     Args:
         space: a space of gym or gymnasium, of any version, or of a class that has a registered conversion.
         categorical_action_encoding: discrete values are integers instead of one-hot vectors.

@@ -55,6 +55,11 @@ class GymWrapper(GymLikeEnv):
 
     Attributes that this class lacks are looked up on the environment, through its wrappers.
 
+    >>> import gymnasium
+    >>> from steppe_gym import GymWrapper
+    >>> GymWrapper(gymnasium.make("CartPole-v1")).rollout(3)["observation"].shape
+    torch.Size([3, 4])
+
     Args:
         env: the environment, of either library. A vector environment becomes a batch.
         categorical_action_encoding: discrete values are integers instead of one-hot vectors.

@@ -266,6 +266,10 @@ class VmasEnv(VmasWrapper):
 
     See :class:`VmasWrapper` for the data.
 
+    >>> from steppe_vmas import VmasEnv
+    >>> VmasEnv("balance", num_envs=4, n_agents=3).rollout(2)["agents", "observation"].shape[:3]
+    torch.Size([4, 2, 3])
+
     Args:
         scenario: a name of ``VmasEnv.available_envs``, the path of a file that defines a class ``Scenario``, or an
             instance of ``vmas.simulator.scenario.BaseScenario``.

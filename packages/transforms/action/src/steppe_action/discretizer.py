@@ -32,6 +32,11 @@ class ActionDiscretizer(ActionInverse):
     n]`` int64 (:class:`~steppe.specs.MultiCategorical`), or one-hot ``[*B, sum of intervals]`` bool; for an action
     without dimensions, one number or one-hot vector.
 
+    >>> from steppe import ActionDiscretizer, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:Pendulum-v1"), ActionDiscretizer(num_intervals=5))
+    >>> env.rollout(3)["action"].shape[0]
+    3
+
     Args:
         num_intervals: number of intervals of each element; a tensor ``[n]`` for different numbers.
         action_key: action of the environment.

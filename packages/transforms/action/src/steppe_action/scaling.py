@@ -26,6 +26,11 @@ class ActionScaling(ActionInverse):
     environment on this scale, and unbounded actions stay unbounded. Shape and dtype stay the same. Called on stored
     data, it scales actions of the environment to those of the caller.
 
+    >>> from steppe import ActionScaling, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:Pendulum-v1"), ActionScaling())
+    >>> env.action_spec.space.high
+    tensor([1.])
+
     Args:
         in_keys_inv: the action of the environment, one key. Default: ``["action"]``. ``[]`` if the transform is only
             for stored data, with ``loc`` and ``scale``.

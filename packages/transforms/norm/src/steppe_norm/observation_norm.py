@@ -24,6 +24,11 @@ class ObservationNorm(ObservationTransform):
     Shapes stay the same, integers become floats, and bools count as 0 and 1. Observations of resets and steps are
     normalized in the same way.
 
+    >>> from steppe import ObservationNorm, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), ObservationNorm(loc=0.0, scale=10.0, in_keys=["observation"]))
+    >>> bool(env.reset()["observation"].abs().max() < 0.5)
+    True
+
     Args:
         loc: a number, or a tensor that broadcasts to the observations. If ``loc`` and ``scale`` are None,
             :meth:`init_stats` estimates them, or ``load_state_dict`` loads them.

@@ -20,6 +20,11 @@ __all__ = ["RewardScaling"]
 class RewardScaling(Transform):
     """Scale rewards: ``reward * scale + loc``.
 
+    >>> from steppe import RewardScaling, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), RewardScaling(loc=0.0, scale=0.1))
+    >>> env.rollout(2)["next", "reward"].flatten()
+    tensor([0.1000, 0.1000])
+
     Args:
         loc: a number, or a tensor that broadcasts to the rewards.
         scale: a number or tensor; values below 1e-6 become 1e-6.

@@ -27,6 +27,11 @@ class VecNorm(RunningNorm):
     passed, or as soon as it or one of its clones has been in an environment of this process. One without them raises an
     error in a worker process, because each worker would have its own.
 
+    >>> from steppe import TransformedEnv, VecNorm, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), VecNorm(["observation"]))
+    >>> env.rollout(20)["observation"].dtype
+    torch.float32
+
     Args:
         in_keys: entries to normalize. Default: the observations named ``"observation"`` (of groups of agents if the
             root has none) and all rewards.

@@ -21,6 +21,11 @@ class BinarizeReward(EntryTransform):
 
     The result is int8, of the shape of the reward; its spec is ``Binary``.
 
+    >>> from steppe import BinarizeReward, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), BinarizeReward())
+    >>> env.rollout(3)["next", "reward"].flatten()
+    tensor([1, 1, 1], dtype=torch.int8)
+
     Args:
         in_keys: rewards to read. Default: all rewards of the environment, including those of groups of agents.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.

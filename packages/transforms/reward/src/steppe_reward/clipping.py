@@ -22,6 +22,11 @@ class RewardClipping(EntryTransform):
 
     Shape and dtype stay the same. The bounds of the spec are clipped too.
 
+    >>> from steppe import RewardClipping, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:Pendulum-v1"), RewardClipping(-1.0, 0.0))
+    >>> bool(env.rollout(5)["next", "reward"].min() >= -1)
+    True
+
     Args:
         clamp_min: lower bound: a number, a tensor that broadcasts to the reward, or None.
         clamp_max: upper bound, of the same kinds.

@@ -43,6 +43,11 @@ class RewardSum(PlannedTransform):
 
     On stored data, :meth:`forward` sums up the rewards of a batch of steps.
 
+    >>> from steppe import RewardSum, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), RewardSum())
+    >>> env.rollout(5)["next", "episode_reward"][-1]
+    tensor([5.])
+
     Args:
         in_keys: rewards to sum up. Default: all rewards of the environment. For stored data, the entries there, such as
             ``[("next", "reward")]``.

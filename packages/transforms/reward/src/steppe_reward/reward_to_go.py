@@ -27,6 +27,11 @@ class Reward2GoTransform(Transform):
     The time dimension is the one of that name, or the last batch dimension. An episode ends where ``done`` is True; the
     sum of a step includes the rewards up to the next end, or to the end of the data.
 
+    >>> from steppe import Reward2GoTransform, make_env
+    >>> data = make_env("gym:CartPole-v1").rollout(1000)
+    >>> Reward2GoTransform(1.0).inv(data)["next", "reward"][-3:].flatten()
+    tensor([3., 2., 1.])
+
     Args:
         gamma: discount of each step: a number, or a tensor that broadcasts to the reward of one step.
         in_keys: rewards ``[*B, T, ...]``. Default: ``[("next", "reward")]``.

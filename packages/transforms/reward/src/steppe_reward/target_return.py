@@ -25,6 +25,11 @@ class TargetReturn(PlannedTransform):
     ``target_return``; each step subtracts its reward, or keeps the entry unchanged. The entry is an observation and a
     state: a step reads it from the root, so that callers can edit it.
 
+    >>> from steppe import TargetReturn, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), TargetReturn(10.0))
+    >>> env.rollout(3)["next", "target_return"].flatten()
+    tensor([9., 8., 7.])
+
     Args:
         target_return: the target return of an episode.
         mode: ``"reduce"`` subtracts each reward, ``"constant"`` keeps the target.

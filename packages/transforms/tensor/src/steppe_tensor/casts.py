@@ -23,6 +23,13 @@ class DTypeCastTransform(Transform):
     Without keys, data that comes from no environment is cast in all entries of ``dtype_in``; ``inv`` casts all entries
     of ``dtype_out``.
 
+    >>> import torch
+    >>> from steppe import DTypeCastTransform, TransformedEnv, make_env
+    >>> chain = DTypeCastTransform(torch.float32, torch.float64, in_keys=["observation"])
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), chain)
+    >>> env.reset()["observation"].dtype
+    torch.float64
+
     Args:
         dtype_in: dtype of the environment's entries.
         dtype_out: dtype of the caller's entries.
@@ -180,6 +187,11 @@ class DoubleToFloat(DTypeCastTransform):
     """Cast float64 entries to float32, and actions and states back to float64.
 
     It has no cost if the environment has no float64 entry.
+
+    >>> from steppe import DoubleToFloat, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:InvertedPendulum-v5"), DoubleToFloat())
+    >>> env.rollout(2)["observation"].dtype
+    torch.float32
 
     Args:
         in_keys: observations and rewards to cast. Default: all that are float64; ``[]`` for none.

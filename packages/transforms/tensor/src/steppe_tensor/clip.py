@@ -25,6 +25,11 @@ class ClipTransform(EntryTransform):
     Shape and dtype stay the same. The bounds of the spec are clipped too. The inverse clips the entries that the caller
     writes, and keeps their specs.
 
+    >>> from steppe import ClipTransform, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), ClipTransform(["observation"], low=-0.01, high=0.01))
+    >>> bool(env.reset()["observation"].abs().max() <= 0.01)
+    True
+
     Args:
         in_keys: observations, rewards and done entries to clip.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.

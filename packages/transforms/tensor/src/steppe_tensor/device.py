@@ -17,6 +17,11 @@ __all__ = ["DeviceCastTransform"]
 class DeviceCastTransform(PlannedTransform):
     """Move data to a device for the caller, and back for the environment.
 
+    >>> from steppe import DeviceCastTransform, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), DeviceCastTransform("cpu"))
+    >>> env.device
+    device(type='cpu')
+
     Args:
         device: device of the data for the caller.
         orig_device: device of the data in the environment. Default: ``env.device``, or the CPU if that is None.

@@ -24,6 +24,11 @@ class UnsqueezeTransform(EntryTransform):
 
     ``[*B, n]`` becomes ``[*B, 1, n]`` with ``dim=-2``. The inverse removes it from the entries that the caller writes.
 
+    >>> from steppe import TransformedEnv, UnsqueezeTransform, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), UnsqueezeTransform(-1, in_keys=["observation"]))
+    >>> env.reset()["observation"].shape
+    torch.Size([4, 1])
+
     Args:
         dim: position of the dimension in the result; negative.
         allow_positive_dim: allow ``dim`` to count from the first dimension after the batch size of the environment.
@@ -104,6 +109,13 @@ class SqueezeTransform(UnsqueezeTransform):
 
     ``[*B, 1, n]`` becomes ``[*B, n]`` with ``dim=-2``. A dimension of another size stays. The inverse inserts the
     dimension into the entries that the caller writes.
+
+    >>> from steppe import Compose, SqueezeTransform, TransformedEnv, UnsqueezeTransform, make_env
+    >>> squeeze = SqueezeTransform(-1, in_keys=["observation"])
+    >>> chain = Compose(UnsqueezeTransform(-1, in_keys=["observation"]), squeeze)
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), chain)
+    >>> env.reset()["observation"].shape
+    torch.Size([4])
 
     Args:
         dim: the dimension; negative.

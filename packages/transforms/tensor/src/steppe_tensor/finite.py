@@ -21,6 +21,11 @@ class FiniteTensorDictCheck(PlannedTransform):
     before it have added. On data that comes from no environment, it checks all floating-point entries. It never changes
     data.
 
+    >>> from steppe import FiniteTensorDictCheck, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), FiniteTensorDictCheck())
+    >>> len(env.rollout(3))
+    3
+
     Raises:
         SpecError: an entry of the step has such a value; the text names the entries and the rows.
     """

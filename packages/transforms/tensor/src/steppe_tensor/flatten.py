@@ -24,6 +24,12 @@ class FlattenObservation(EntryTransform):
 
     ``FlattenObservation(-2, -1)`` makes ``[*B, 3, 20]`` of ``[*B, 3, 4, 5]``.
 
+    >>> from steppe import FlattenObservation, TransformedEnv, make_env
+    >>> chain = FlattenObservation(-3, -1, in_keys=["pixels"])
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), chain)
+    >>> env.observation_spec["pixels"].shape
+    torch.Size([720000])
+
     Args:
         first_dim: the first dimension to flatten; negative.
         last_dim: the last dimension to flatten; negative.

@@ -25,6 +25,12 @@ class PermuteTransform(EntryTransform):
     ``(-1, -3, -2)`` makes ``[*B, C, H, W]`` of ``[*B, H, W, C]``. The inverse restores their order in the entries that
     the caller writes.
 
+    >>> from steppe import PermuteTransform, TransformedEnv, make_env
+    >>> chain = PermuteTransform((-1, -3, -2), in_keys=["pixels"])
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), chain)
+    >>> env.observation_spec["pixels"].shape
+    torch.Size([3, 400, 600])
+
     Args:
         dims: the last n dimensions, ``-n`` to ``-1``, in their new order.
         in_keys: observations, rewards and done entries.

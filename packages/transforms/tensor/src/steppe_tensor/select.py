@@ -68,6 +68,11 @@ def _each(owner: str, keys: tuple[Any, ...]) -> list[Any]:
 class ExcludeTransform(Transform):
     """Drop entries from the data that the environment returns.
 
+    >>> from steppe import Compose, ExcludeTransform, InitTracker, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), Compose(InitTracker(), ExcludeTransform("is_init")))
+    >>> "is_init" in env.reset()
+    False
+
     Args:
         *excluded_keys: names or tuples of names; nested entries are dropped too. Missing entries are ignored.
         inverse: drop the entries from the data that the environment receives instead.
@@ -133,6 +138,11 @@ class SelectTransform(Transform):
 
     States are always kept, because each step reads them from the data: the counts of other transforms, for example.
 
+    >>> from steppe import Compose, InitTracker, SelectTransform, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), Compose(InitTracker(), SelectTransform("observation")))
+    >>> "is_init" in env.reset()
+    False
+
     Args:
         *selected_keys: names or tuples of names; nested entries are kept too.
         keep_rewards: keep the rewards.
@@ -197,6 +207,11 @@ class RemoveEmptySpecs(PlannedTransform):
     """Drop empty groups: Composites without leaves, and TensorDicts without entries.
 
     Empty groups are added again to the data that the environment receives.
+
+    >>> from steppe import RemoveEmptySpecs, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), RemoveEmptySpecs())
+    >>> len(env.rollout(3))
+    3
     """
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
@@ -255,6 +270,11 @@ class RenameTransform(PlannedTransform):
 
     A state is renamed back for the environment, which reads it at each step, even if ``in_keys_inv`` does not list it.
     ``done`` cannot be renamed, only copied. Done entries under other names are observations.
+
+    >>> from steppe import RenameTransform, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), RenameTransform(["observation"], ["obs"]))
+    >>> env.reset()["obs"].shape
+    torch.Size([4])
 
     Args:
         in_keys: keys of the environment.

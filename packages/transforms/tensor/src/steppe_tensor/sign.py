@@ -23,6 +23,11 @@ class SignTransform(EntryTransform):
     Shape and dtype stay the same, and the new bounds are the signs of the old ones. The inverse replaces the entries
     that the caller writes by their signs, and keeps their specs.
 
+    >>> from steppe import SignTransform, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), SignTransform(in_keys=["reward"]))
+    >>> env.rollout(2)["next", "reward"].flatten()
+    tensor([1., 1.])
+
     Args:
         in_keys: observations, rewards and done entries.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.

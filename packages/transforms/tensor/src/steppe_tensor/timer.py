@@ -29,6 +29,11 @@ class Timer(PlannedTransform):
     The time of a step includes the environment and the transforms before this one. All rows of a batch have the time of
     their common call. In a rollout without a policy, ``time_policy`` is the time between two steps.
 
+    >>> from steppe import Timer, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), Timer())
+    >>> len(env.rollout(3))
+    3
+
     Args:
         out_keys: the three keys, in this order.
         time_key: prefix of the default keys.

@@ -24,6 +24,12 @@ class UnaryTransform(Transform):
     The function is called once on zeros to find the specs of its results: Unbounded, with the shape and dtype of the
     result, or NonTensor for text and objects.
 
+    >>> from steppe import TransformedEnv, UnaryTransform, make_env
+    >>> chain = UnaryTransform(["observation"], ["doubled"], fn=lambda x: 2 * x)
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), chain)
+    >>> env.reset()["doubled"].shape
+    torch.Size([4])
+
     Args:
         in_keys: entries to read after a step or reset.
         out_keys: keys to write, as many as ``in_keys``.

@@ -31,6 +31,11 @@ class CatFrames(OverHistory):
 
     :meth:`unfolding` does the same with stored data, so that a buffer stores each frame once and stacks its samples.
 
+    >>> from steppe import CatFrames, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), CatFrames(4, dim=-1, in_keys=["observation"]))
+    >>> env.reset()["observation"].shape
+    torch.Size([16])
+
     Args:
         N: number of observations.
         dim: dimension to concatenate along; negative, so that it means the same for any batch size.

@@ -24,6 +24,11 @@ class FrameSkipTransform(SteppingTransform):
     all), those after it only once. All rewards of the environment are summed up, including those of groups of agents.
     Resets are unchanged.
 
+    >>> from steppe import FrameSkipTransform, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), FrameSkipTransform(4))
+    >>> env.rollout(2)["next", "reward"].flatten()
+    tensor([4., 4.])
+
     Args:
         frame_skip: number of repetitions, >= 1.
 

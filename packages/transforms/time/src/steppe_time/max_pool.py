@@ -23,6 +23,11 @@ class TimeMaxPool(OverHistory):
     Only observations of the same episode are used. Shape, dtype and bounds stay the same. After a reset, the result is
     the observation itself.
 
+    >>> from steppe import TimeMaxPool, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), TimeMaxPool(T=2))
+    >>> env.rollout(3)["observation"].shape
+    torch.Size([3, 4])
+
     Args:
         in_keys: observations to read. Default: ``["observation"]``.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.

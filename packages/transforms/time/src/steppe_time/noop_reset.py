@@ -23,6 +23,11 @@ class NoopResetEnv(SteppingTransform):
     Each row that is reset takes its own number of random actions; other rows take none. If the episode of a row ends
     during these actions, the row is reset and starts again. Only the last observation of these steps is returned.
 
+    >>> from steppe import NoopResetEnv, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), NoopResetEnv(3))
+    >>> env.reset()["observation"].shape
+    torch.Size([4])
+
     Args:
         noops: maximum number of actions.
         random: whether to draw the number from 0 to ``noops``; otherwise it is always ``noops``.

@@ -37,6 +37,11 @@ class TensorDictPrimer(PlannedTransform):
 
     Called on data that comes from no environment, it writes the entries into the data.
 
+    >>> from steppe import TensorDictPrimer, TransformedEnv, Unbounded, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), TensorDictPrimer({"memory": Unbounded((8,))}))
+    >>> env.reset()["memory"].shape
+    torch.Size([8])
+
     Args:
         primers: Composite or dict of keys to specs. None adds no entries.
         random: draw values from the specs instead of using ``default_value``.

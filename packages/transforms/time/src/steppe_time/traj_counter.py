@@ -31,6 +31,11 @@ class TrajCounter(PlannedTransform):
 
     The state dict has the number of episodes as ``traj_count``.
 
+    >>> from steppe import TrajCounter, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), TrajCounter())
+    >>> env.rollout(3)["traj_count"].flatten()
+    tensor([0, 0, 0])
+
     Args:
         out_key: key of the number, at the level of a ``done`` entry: the root, or a group of agents.
         repeats: no effect.

@@ -71,6 +71,11 @@ class Crop(_Cropped):
 
     ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, ``w`` is the number of rows. Pixels outside the image are 0.
 
+    >>> from steppe import Compose, Crop, ToTensorImage, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), Compose(ToTensorImage(), Crop(300, 200)))
+    >>> env.observation_spec["pixels"].shape[-2:].numel()
+    60000
+
     Args:
         w: rows of the result.
         h: columns of the result. Default: ``w``.
@@ -118,6 +123,12 @@ class CenterCrop(_Cropped):
 
     ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, ``w`` is the number of rows. If the image is smaller, it is
     surrounded by zeros.
+
+    >>> from steppe import CenterCrop, Compose, ToTensorImage, TransformedEnv, make_env
+    >>> chain = Compose(ToTensorImage(), CenterCrop(200, 300))
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), chain)
+    >>> env.observation_spec["pixels"].shape[-2:].numel()
+    60000
 
     Args:
         w: rows of the result.

@@ -24,6 +24,11 @@ class GrayScale(ImageTransform):
     ``[*, 3, H, W]`` becomes ``[*, 1, H, W]`` of the same dtype: 0.2989 red + 0.587 green + 0.114 blue, rounded down for
     integers. Images with one channel stay unchanged.
 
+    >>> from steppe import Compose, GrayScale, ToTensorImage, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), Compose(ToTensorImage(), GrayScale()))
+    >>> env.observation_spec["pixels"].shape
+    torch.Size([1, 400, 600])
+
     Args:
         in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.

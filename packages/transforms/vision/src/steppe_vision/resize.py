@@ -25,6 +25,11 @@ class Resize(ImageTransform):
     ``[*, C, H, W]`` becomes ``[*, C, w, h]`` of the same dtype: as in TorchRL, ``w`` is the number of rows. Integers
     are rounded to the nearest. Bicubic results have no bounds, because they may exceed those of the image.
 
+    >>> from steppe import Compose, Resize, ToTensorImage, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), Compose(ToTensorImage(), Resize(84, 84)))
+    >>> env.observation_spec["pixels"].shape
+    torch.Size([3, 84, 84])
+
     Args:
         w: rows of the result, or both sizes as a tuple or list.
         h: columns of the result. Default: ``w``.

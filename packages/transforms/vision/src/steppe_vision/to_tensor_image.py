@@ -23,6 +23,11 @@ class ToTensorImage(ImageTransform):
     ``[*, H, W, C]`` becomes ``[*, C, H, W]``, floats. If ``dtype`` is an integer dtype such as ``torch.uint8``, values
     are not scaled, because integers cannot represent fractions.
 
+    >>> from steppe import ToTensorImage, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), ToTensorImage())
+    >>> env.observation_spec["pixels"].shape
+    torch.Size([3, 400, 600])
+
     Args:
         from_int: divide by 255. Default: only if integers become floats.
         unsqueeze: add a dimension of size 1 in front of the channels: ``[*, 1, C, H, W]``.

@@ -1,0 +1,56 @@
+"""Examples in the docstrings of public names run, and print what they show."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.architecture.test_docstrings import MODULES, is_ours
+from tools.workspace import read_toml
+
+#: Public names that have no example yet, by module: the list may only become shorter.
+MISSING: dict[str, list[str]] = read_toml(Path(__file__).parent / "without_example.toml")
+
+
+def public_names() -> dict[str, Any]:
+    """The public classes and functions of all packages, as ``module:name``; each in the first module that lists it."""
+    found: dict[int, tuple[str, Any]] = {}
+    for module in MODULES:
+        exported = importlib.import_module(module)
+        for name in exported.__all__:
+            value = getattr(exported, name)
+            if is_ours(value) and (inspect.isclass(value) or inspect.isroutine(value)):
+                found.setdefault(id(value), (f"{module}:{name}", value))
+    return dict(found.values())
+
+
+NAMES = public_names()
+WITH_EXAMPLE = {name: value for name, value in NAMES.items() if ">>>" in (value.__doc__ or "")}
+
+
+def test_no_further_public_name_lacks_an_example():
+    lacking = sorted(name for name in NAMES if name not in WITH_EXAMPLE)
+    listed = sorted(f"{module}:{name}" for module, names in MISSING.items() for name in names)
+
+    assert sorted(set(lacking) - set(listed)) == []  # write an example
+    assert sorted(set(listed) - set(lacking)) == []  # remove it from without_example.toml
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize("name", sorted(WITH_EXAMPLE))
+def test_the_example_of_a_public_name_prints_what_it_shows(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    value = WITH_EXAMPLE[name]
+    module = importlib.import_module(value.__module__)
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    example = doctest.DocTestParser().get_doctest(value.__doc__, dict(vars(module)), name, None, 0)
+    printed: list[str] = []
+
+    result = doctest.DocTestRunner(optionflags=flags).run(example, out=printed.append)
+
+    assert result.failed == 0, "".join(printed)
