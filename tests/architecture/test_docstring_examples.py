@@ -1,4 +1,4 @@
-"""Examples in the docstrings of public names run, and print what they show."""
+"""Examples of public names, in docstrings and in docs/api-examples, run and print what they show."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.architecture.test_docstrings import MODULES, is_ours
+from tools.site import api
 from tools.workspace import read_toml
 
 #: Public names that have no example yet, by module: the list may only become shorter.
@@ -30,7 +32,8 @@ def public_names() -> dict[str, Any]:
 
 
 NAMES = public_names()
-WITH_EXAMPLE = {name: value for name, value in NAMES.items() if ">>>" in (value.__doc__ or "")}
+BESIDE = api.examples()
+WITH_EXAMPLE = {name: value for name, value in NAMES.items() if name in BESIDE or ">>>" in (value.__doc__ or "")}
 
 
 def test_no_further_public_name_lacks_an_example():
@@ -41,14 +44,18 @@ def test_no_further_public_name_lacks_an_example():
     assert sorted(set(listed) - set(lacking)) == []  # remove it from without_example.toml
 
 
+def test_each_example_beside_the_code_is_of_a_public_name():
+    assert sorted(set(BESIDE) - set(NAMES)) == []
+
+
 @pytest.mark.programs
 @pytest.mark.parametrize("name", sorted(WITH_EXAMPLE))
 def test_the_example_of_a_public_name_prints_what_it_shows(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     value = WITH_EXAMPLE[name]
-    module = importlib.import_module(value.__module__)
+    names = {"torch": torch} if name in BESIDE else dict(vars(importlib.import_module(value.__module__)))
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    example = doctest.DocTestParser().get_doctest(value.__doc__, dict(vars(module)), name, None, 0)
+    example = doctest.DocTestParser().get_doctest(BESIDE.get(name, value.__doc__), names, name, None, 0)
     printed: list[str] = []
 
     result = doctest.DocTestRunner(optionflags=flags).run(example, out=printed.append)

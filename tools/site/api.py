@@ -11,11 +11,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tools.workspace import ROOT, packages
+from tools.workspace import ROOT, packages, read_toml
 
-__all__ = ["Module", "modules", "page"]
+__all__ = ["Module", "examples", "modules", "page"]
 
 CORE = ROOT / "packages/core/src/steppe"
+
+
+def examples() -> dict[str, str]:
+    """Return the examples of names whose docstring has none, as ``module:name``; docs/api-examples holds them.
+
+    The core is limited in size, so its examples are not in its docstrings.
+    """
+    return {
+        name: example
+        for file in sorted((ROOT / "docs/api-examples").glob("*.toml"))
+        for name, example in read_toml(file).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -82,15 +94,16 @@ def _is_documented(module: ModuleType, name: str, seen: set[int]) -> bool:
 def page(module: Module) -> str:
     """Return the page of a module in reStructuredText."""
     parts = [_heading(module.name, "="), f"{module.summary}\n"]
+    shown = examples()
     plugin = not module.name.startswith("steppe.")
     if module.users:
-        parts += [_directive("steppe", name) for name in module.users]
+        parts += [_directive("steppe", name, shown.get(f"{module.name}:{name}")) for name in module.users]
     if module.authors:
         if module.users:
             parts.append(_heading(f"For authors: import from {module.name}", "-"))
         elif plugin:
             parts.append(f"Import these names from ``{module.name}``.\n")
-        parts += [_directive(module.name, name) for name in module.authors]
+        parts += [_directive(module.name, name, shown.get(f"{module.name}:{name}")) for name in module.authors]
     return "\n".join(parts)
 
 
@@ -98,11 +111,15 @@ def _heading(text: str, line: str) -> str:
     return f"{text}\n{line * len(text)}\n"
 
 
-def _directive(module: str, name: str) -> str:
+def _directive(module: str, name: str, example: str | None = None) -> str:
+    """Return the directive of a name, with an example below its docstring."""
     value: Any = getattr(importlib.import_module(module), name)
-    if inspect.isclass(value):
-        return f".. autoclass:: {module}.{name}\n   :members:\n   :show-inheritance:\n"
-    return f".. autofunction:: {module}.{name}\n"
+    lines = [".. autofunction:: {}.{}"] if not inspect.isclass(value) else [".. autoclass:: {}.{}", *_CLASS_OPTIONS]
+    body = [] if example is None else ["", *(f"   {line}" for line in example.strip().splitlines())]
+    return "\n".join([lines[0].format(module, name), *lines[1:], *body, ""])
+
+
+_CLASS_OPTIONS = ("   :members:", "   :show-inheritance:")
 
 
 def index(all_modules: list[Module]) -> str:
