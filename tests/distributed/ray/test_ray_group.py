@@ -47,13 +47,40 @@ def test_ten_megabytes_for_eight_actors_are_stored_once(monkeypatch: pytest.Monk
     assert used.eq(5).all()
 
 
-def test_large_batches_of_actors_belong_to_the_caller() -> None:
-    """Batches over some megabytes are copied to memory that is used again once the caller has dropped them."""
+@pytest.mark.parametrize("shared", [True, False])
+def test_large_batches_of_actors_belong_to_the_caller(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of some megabytes is used again once the caller has dropped its batch, here and for messages."""
+    monkeypatch.setattr(RayGroup, "shares_batches", shared)
     arguments: dict[str, Any] = {"frames_per_batch": 120_000, "seed": 4}
     with MultiSyncDataCollector([SerialEnv(4, make)] * 2, **arguments) as collector:
         expected = [next(collector).clone() for _ in range(4)]
     found = collected(4, [SerialEnv(4, make)] * 2, sync=True, **arguments)
 
+    for one, other in zip(found, expected, strict=True):
+        assert_equal_data(one, other)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_batches_are_equal_in_memory_and_in_messages(shared: bool, sync: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors on other machines send their batches, and those on this one write to the memory of the caller."""
+    local = MultiSyncDataCollector if sync else MultiaSyncDataCollector
+    arguments: dict[str, Any] = {"frames_per_batch": 14, "seed": 4}
+    with local([make], policy(), **arguments) as collector:
+        expected = [next(collector).clone() for _ in range(3)]
+    memories: list[Any] = []
+    batch_memory = RayGroup.batch_memory
+
+    def noted(self: RayGroup, *args: Any, **kwargs: Any) -> Any:
+        memories.append(batch_memory(self, *args, **kwargs))
+        return memories[-1]
+
+    monkeypatch.setattr(RayGroup, "batch_memory", noted)
+    monkeypatch.setattr(RayGroup, "shares_batches", shared)
+    with RayCollector([make], policy(), sync=sync, **arguments, **SMALL) as collector:
+        found = [next(collector) for _ in range(3)]
+
+    assert [memory is not None for memory in memories] == [shared]
     for one, other in zip(found, expected, strict=True):
         assert_equal_data(one, other)
 

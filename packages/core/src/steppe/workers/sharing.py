@@ -22,10 +22,10 @@ Place = tuple[int, int, int, int]
 
 
 class SharedFile:
-    """An anonymous file in memory, with a descriptor ``fd``. An unpickled copy in a worker has the same file open."""
+    """An anonymous file in memory, new or that of ``fd``. An unpickled copy in a worker has the same file open."""
 
-    def __init__(self, nbytes: int = 0) -> None:
-        self._open(anonymous_file(nbytes))
+    def __init__(self, nbytes: int = 0, *, fd: int | None = None) -> None:
+        self._open(anonymous_file(nbytes) if fd is None else os.dup(fd))
 
     def _open(self, fd: int) -> None:
         self.fd = fd

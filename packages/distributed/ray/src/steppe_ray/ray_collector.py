@@ -21,8 +21,8 @@ class RayCollector(InferenceCollector):
 
     It is a :class:`~steppe.Collector` in every other respect: the same data for the same seed, the same errors,
     weights, numbers of trajectories, requests (``execute``) and replay buffers. Weights are put into the object store
-    once for each update, however many actors read them. Batches are read from the object store without a copy where
-    the actor is on the same node.
+    once for each update, however many actors read them. An actor on the machine of the caller writes its batches to
+    shared memory of the caller; the batches of others come through the object store.
 
     Args:
         create_env_fn: makes the environment of an actor; or a list with one for each actor.

@@ -37,6 +37,9 @@ class RayWorker:
     def connect(self, n_workers: int, fields: list[Any], weights: Published) -> Message:
         return self._worker.connect(n_workers, fields, _read(weights))
 
+    def share(self, memory: Packed) -> Message:
+        return self._worker.share(memory)
+
     def call(self, message: Packed, weights: Published | None) -> Message:
         return self._worker.call(message, None if weights is None else _read(weights))
 

@@ -15,8 +15,10 @@ from tensordict import TensorDictBase
 from steppe.collectors import BatchMemory, Field, NewWeights, WorkerGroup
 from steppe.errors import WorkerError
 from steppe.specs import Composite
-from steppe.workers import SHUTDOWN_TIMEOUT, gather_context, pickled
-from steppe_remote.packing import dumps, loads
+from steppe.systems import HAS_PROC
+from steppe.workers import SHUTDOWN_TIMEOUT, SharedFile, gather_context, pickled
+from steppe_remote.node_memory import NodeMemory
+from steppe_remote.packing import Packed, dumps, loads
 from steppe_remote.remote_worker import Message
 from steppe_remote.weights import RemoteWeights
 
@@ -27,6 +29,11 @@ _TRAJECTORIES = 1 << 32
 
 #: Replacements of a worker that may end one after another before its call is given up.
 _ATTEMPTS = 5
+
+
+#: Seconds between two questions to the engine whether a call has ended, unless the caller waits for it. Ray takes 50 to
+#: 250 us for an answer, and a batch needs several: its collector looks before it waits, and again for each worker.
+_LOOK = 0.0005
 
 
 class WorkerGone(Exception):
@@ -51,18 +58,24 @@ class RemoteGroup(WorkerGroup):
 
     Attributes:
         lost_batches: how many batches were lost with workers that were replaced.
-        joins_batches: the batches of all workers are delivered as one. Large ones are then copied to memory of the
-            caller as they come, which is used again and thus faster to write than new memory.
+        shares_batches: workers on the machine of the caller write their batches to its memory, and messages carry only
+            those of others.
+        joins_batches: the batches of all workers are delivered as one. Large ones that messages carry are then copied
+            to memory of the caller as they come, which is used again and thus faster to write than new memory.
     """
 
     weights: RemoteWeights
     label = "collector"
+    shares_batches = HAS_PROC
     joins_batches = False
 
     def __init__(self, n: int, *, restart: bool = False) -> None:
         self.n, self._restart = n, restart
         self.in_step, self.lost_batches = True, 0
         self._handles: dict[int, Any] = {}
+        #: Handles whose call had ended when the engine was last asked, and when that was.
+        self._ended: set[Any] = set()
+        self._looked = 0.0
         #: The call of each worker that was not answered yet.
         self._pending: dict[int, Any] = {}
         self._sent = [0] * n
@@ -71,6 +84,8 @@ class RemoteGroup(WorkerGroup):
         self._context: Any = None
         self._num_threads = 1
         self._memory: BatchMemory | None = None
+        #: The file of the memory, and what workers open it with.
+        self._shared: tuple[SharedFile, Packed] | None = None
         #: The newest message of each kind that changes how a worker works: its replacement gets them too.
         self._settings: list[dict[Any, Any]] = [{} for _ in range(n)]
 
@@ -148,7 +163,12 @@ class RemoteGroup(WorkerGroup):
             self._settings[worker][message[: 1 if message[0] != "collector" else 2]] = message
 
     def has_message(self, worker: int) -> bool:
-        return worker in self._handles and bool(list(self.wait([self._handles[worker]], 0.0)))
+        handle = self._handles.get(worker)
+        if handle is None:
+            return False
+        if handle not in self._ended and time.monotonic() - self._looked > _LOOK:
+            self.wait_any(0.0)
+        return handle in self._ended
 
     def receive(self, worker: int) -> Any:
         handle = self._handles.pop(worker)
@@ -161,16 +181,27 @@ class RemoteGroup(WorkerGroup):
             return self._answer(worker, message)
         call = self._pending.pop(worker, None)
         answer = self._answer(worker, message)
-        if self._memory is None or call is None or call[0] != "batch":
+        if self._memory is None or not self.joins_batches or call is None or call[0] != "batch":
             return answer
         return self._stored(worker, call[2], *answer)
 
     def batch_memory(self, spec: Composite, *, one_block: bool) -> BatchMemory | None:
-        if self.joins_batches and self.n > 1:
-            memory = BatchMemory(spec, self.n, one_block=one_block)
-            # Of a small batch, memory that is used again would be copied once more for the caller.
-            self._memory = memory if one_block or memory.storage.rows[0] > 1 else None
+        memory = BatchMemory(spec, self.n, one_block=one_block)
+        if self.shares_batches:
+            file = SharedFile(fd=memory.storage.fd)
+            self._shared = file, dumps(NodeMemory.of(memory, file))
+        sharing = [self._share(worker) for worker in range(self.n)]
+        # Of a small batch in a message, memory that is used again would be copied once more for the caller.
+        joins = self.joins_batches and self.n > 1 and (one_block or memory.storage.rows[0] > 1)
+        self._memory = memory if joins or any(sharing) else None
         return self._memory
+
+    def _share(self, worker: int) -> bool:
+        """Let a worker write its batches to the memory, if it is on this machine."""
+        if self._shared is None:
+            return False
+        handle = self.submit(worker, "share", self._shared[1])
+        return bool(self._answer(worker, self._result(worker, handle)))
 
     def _stored(
         self, worker: int, block: int, batch: TensorDictBase | None, steps: int
@@ -216,7 +247,8 @@ class RemoteGroup(WorkerGroup):
         return answers
 
     def wait_any(self, timeout: float | None = None) -> list[int]:
-        ready = list(self.wait(list(self._handles.values()), timeout))
+        ready = self._ended = set(self.wait(list(self._handles.values()), timeout))
+        self._looked = time.monotonic()
         return [worker for worker, handle in self._handles.items() if handle in ready]
 
     def interrupt(self, worker: int) -> None:
@@ -256,6 +288,8 @@ class RemoteGroup(WorkerGroup):
         self._answer(worker, self.result(worker, self._submit_connect(worker)))
         for setting in self._settings_of_replacement(worker):
             self._answer(worker, self.result(worker, self.submit(worker, "call", dumps(setting), None)))
+        if self._shared is not None:
+            self._answer(worker, self.result(worker, self.submit(worker, "share", self._shared[1])))
         answer: Message = self.result(worker, self._submit_call(worker, message))
         return answer
 

@@ -13,6 +13,7 @@ import torch
 from steppe.collectors import PER_WORKER, STOP, Field, WorkerLink
 from steppe.workers import Failure, apply_context
 from steppe_remote.nested_link import NestedLink, WorkersOfNode
+from steppe_remote.node_memory import NodeMemory
 from steppe_remote.packing import Packed, dumps, loads
 from steppe_remote.weights import Published, ReceivedWeights
 
@@ -76,6 +77,24 @@ class RemoteWorker:
             self._collector_link.connect(n_workers, self._weights, self._flags)
 
         return self._run(connect)
+
+    def share(self, memory: Packed) -> Message:
+        """Write batches to memory of the caller from now on, if it is on this machine; the answer says whether it is.
+
+        Args:
+            memory: the :class:`NodeMemory`.
+        """
+
+        def take() -> bool:
+            shared: NodeMemory = loads(memory)
+            fd = shared.open()
+            if fd is not None:
+                link = self._collector_link
+                assert isinstance(link, WorkerLink)  # the batches of a NestedLink have no fixed layout
+                link.take(("batches", shared.spec, shared.rows), [fd])
+            return fd is not None
+
+        return self._run(take)
 
     def call(self, message: Packed, weights: Published | None) -> Message:
         """Answer a message of the caller.

@@ -27,6 +27,8 @@ class ThreadGroup(RemoteGroup):
         n: the number of workers.
     """
 
+    shares_batches = False
+
     def __init__(self, n: int) -> None:
         super().__init__(n)
         self._workers: dict[int, RemoteWorker] = {}
