@@ -112,6 +112,16 @@ def test_an_actor_that_is_replaced_finds_the_server() -> None:
             assert next(collector)["used"].eq(1).all()
 
 
+def test_a_replacement_may_start_slowly_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short time limit is for resources that others hold; a busy machine takes longer to start a process."""
+    monkeypatch.setattr("steppe_ray.ray_group._PLACE", 0.0)
+    with RayCollector([make] * 2, policy(), frames_per_batch=8, sync=True, restart=True, **SMALL) as collector:
+        next(collector)
+        os.kill(collector.backend.pool.places[1][1], signal.SIGKILL)
+        with pytest.warns(UserWarning, match="It is replaced"):
+            assert next(collector).shape[0] == 2
+
+
 def test_processes_of_an_actor_deliver_their_batches_alone() -> None:
     acting = policy()
     inside: dict[str, Any] = {"collector_class": MultiaSyncDataCollector, "num_workers_per_collector": 2}

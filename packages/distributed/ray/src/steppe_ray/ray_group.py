@@ -86,19 +86,26 @@ class RayGroup(RemoteGroup):
 
     def launch(self, worker: int) -> None:
         actor = ray.remote(concurrency_groups={"control": 1})(RayWorker)
+        is_replacement = worker in self.places
+        timeout = self._time_to_start([self._configs[worker]]) if is_replacement else None
         self._actors[worker] = actor.options(**self._configs[worker]).remote(worker)
-        if worker in self.places:  # it replaces an actor that has ended
-            self._place(worker, _PLACE)
+        if is_replacement:
+            self._place(worker, timeout)
 
     def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
-        free, needed = ray.available_resources(), needed_resources(self._configs)
-        has_room = all(free.get(resource, 0.0) >= amount for resource, amount in needed.items())
+        timeout = self._time_to_start(self._configs)
         super().begin(payloads, num_threads=num_threads)
         for worker in range(self.n):
             try:
-                self._place(worker, self._start_timeout if has_room else _PLACE)
+                self._place(worker, timeout)
             except WorkerGone as gone:
                 raise self.worker_error(worker, gone) from gone
+
+    def _time_to_start(self, configs: Sequence[Mapping[str, Any]]) -> float | None:
+        """Return the seconds that actors may take to start: where there is room, only their processes take time."""
+        free, needed = ray.available_resources(), needed_resources(configs)
+        has_room = all(free.get(resource, 0.0) >= amount for resource, amount in needed.items())
+        return self._start_timeout if has_room else _PLACE
 
     def _place(self, worker: int, timeout: float | None) -> None:
         """Wait until the cluster has started an actor.
