@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 from steppe.workers import Pool, Worker
 from steppe_replay import LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
-from steppe_replay.leaves import ArrayLeaf
+from steppe_replay.tensor_storage import TensorStorage
 from tests.limits import CHILD
 
 
@@ -29,19 +29,17 @@ def signal_in_the_middle(worker: Worker, task: tuple[Any, int]) -> None:
     writer, number = task
     writer.extend(rows(1, 10))
     worker.say(os.getpid())
-    write, n_writes = ArrayLeaf.write, 0
+    copy = TensorStorage._copy_journal
 
-    def half(leaf: ArrayLeaf, start: int, stop: int, values: torch.Tensor) -> None:
-        nonlocal n_writes
-        if len(leaf.rows) == writer.storage.ring.columns:  # not the journal
-            n_writes += 1
-            if n_writes == 2:
-                middle = (start + stop) // 2
-                write(leaf, start, middle, values[: middle - start])
-                os.kill(os.getpid(), number)
-        write(leaf, start, stop, values)
+    def half(storage: TensorStorage, slot: int, start: int, n: int) -> None:
+        middle = start % 100 + n // 2
+        storage._leaves["a",].rows[start % 100 : start % 100 + n] = 2
+        storage._leaves["b",].rows[start % 100 : middle] = 2
+        storage._leaves["b",].rows[middle, :5] = 2
+        os.kill(os.getpid(), number)
+        copy(storage, slot, start, n)
 
-    ArrayLeaf.write = half  # type: ignore[method-assign]
+    TensorStorage._copy_journal = half  # type: ignore[method-assign]
     writer.extend(rows(2, 40))
     worker.say("went on")
 

@@ -18,6 +18,8 @@ __all__ = ["N_SLOTS", "Journal"]
 N_SLOTS = 64
 #: Words of a slot: its state, the columns that are written, and the process of the writer with its namespace.
 _STATE, _START, _N, _PID, _SPACE = range(5)
+#: A word of the first slot: whether the columns of any writer were written by others.
+_ANY = 5
 #: A slot without a writer; one whose writer writes nothing; one whose columns are being written; and one whose columns
 #: another process has written while its writer was stopped or dead. Nobody else writes the last two's columns: a writer
 #: that goes on copies the same values once more.
@@ -60,7 +62,8 @@ class Journal:
 
     def begin(self, slot: int, start: int, n: int) -> None:
         """Note that a writer has reserved columns."""
-        self.slots[slot, [_START, _N]] = start, n
+        self.slots[slot, _START] = start
+        self.slots[slot, _N] = n
         self.slots[slot, _STATE] = _WRITING
 
     def end(self, slot: int) -> bool:
@@ -71,13 +74,16 @@ class Journal:
 
     def kept(self) -> list[tuple[int, int]]:
         """Return the ranges of columns that only their writers may write, although they are finished."""
-        ranges = []
+        ranges: list[tuple[int, int]] = []
+        if not self.slots[0, _ANY]:
+            return ranges
         for slot in np.flatnonzero(self.slots[:, _STATE] == _WRITTEN).tolist():
             if self._is_dead(slot):
                 self.slots[slot, _STATE] = _FREE
             else:
                 start, n = self.slots[slot, [_START, _N]].tolist()
                 ranges.append((start, start + n))
+        self.slots[0, _ANY] = len(ranges)
         return ranges
 
     def forget_writers(self) -> None:
@@ -103,6 +109,7 @@ class Journal:
                 state, first, n = self.slots[slot, : _N + 1].tolist()
                 if state == _WRITING and first == start:
                     finish(slot, start, n)
+                    self.slots[0, _ANY] = 1
                     self.slots[slot, _STATE] = _WRITTEN
             finally:
                 self.memory.lock.release()

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
+from tensordict import TensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 from torch import from_numpy
 
 from steppe.errors import NotSupported, SpecError
@@ -215,7 +215,7 @@ class TensorStorage(Storage):
             )
         columns = self.max_size // lanes + self.margin
         n_rows = columns * lanes
-        values = dict(_leaves_of(data))
+        values = _leaves_of(data)
         regions = Ring.regions(columns)
         frames = []
         for number, (key, n) in enumerate(self.compact.items(), 1):
@@ -334,7 +334,7 @@ class TensorStorage(Storage):
             data: the data.
             dims: its leading dimensions.
         """
-        values = dict(_leaves_of(data))
+        values = _leaves_of(data)
         leaves = self._leaves
         new: dict[Path, Any] = {}
         for path, value in values.items():
@@ -405,15 +405,19 @@ class TensorStorage(Storage):
                 at, size = slot * most * self.lanes, min(n - done, most)
                 for path, (journal, _) in self._journal.items():
                     value = values.get(path)
-                    _write(journal, at, at + size * self.lanes, None if value is None else value[done : done + size])
+                    if size < n and value is not None:
+                        value = value[done : done + size]
+                    _write(journal, at, at + size * self.lanes, value)
             start, count, follows = ring.reserve(min(n - done, most), stream)
             for store in self._frames:
                 root, following = values[store.key], values[store.next_key]
                 part = slice(done, done + count)
                 store.write(start, count, ring.columns, root[part], following[part], follows)
+            if slot is not None:
+                self._copy_journal(slot, start, count)
             for first, last in ring.parts(start, start + count):
                 whole = done == 0 and last - first == n
-                for leaf, value in leaves:
+                for leaf, value in leaves if slot is None else ():
                     part_ = value if whole or value is None else value[done : done + last - first]
                     _write(leaf, first * self.lanes, last * self.lanes, part_)
                 cells.append((first, last))
@@ -617,14 +621,15 @@ def items_of(data: TensorDictBase) -> Iterator[tuple[str, Any]]:
     yield from data.items()
 
 
-def _leaves_of(data: TensorDictBase, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves_of(data: TensorDictBase, path: Path = ()) -> dict[Path, Any]:
+    """Return the entries of data by path."""
+    leaves: dict[Path, Any] = {}
     for name, value in items_of(data):
-        if isinstance(value, (NonTensorData, NonTensorStack)) or is_non_tensor(value):
-            yield (*path, name), value
-        elif is_tensor_collection(value):
-            yield from _leaves_of(value, (*path, name))
+        if isinstance(value, torch.Tensor) or is_non_tensor(value) or not is_tensor_collection(value):
+            leaves[(*path, name)] = value
         else:
-            yield (*path, name), value
+            leaves.update(_leaves_of(value, (*path, name)))
+    return leaves
 
 
 def _nodes_of(data: TensorDictBase, dims: int, path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
