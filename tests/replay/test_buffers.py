@@ -9,6 +9,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 from steppe.errors import NotSupported, SpecError, StateError
+from steppe.transforms import MultiStepTransform
 from steppe_replay import (
     LazyMemmapStorage,
     LazyTensorStorage,
@@ -288,3 +289,24 @@ def test_a_tensor_storage_begins_with_rows() -> None:
     buffer = ReplayBuffer(storage=TensorStorage(numbered(5)), batch_size=3)
     assert len(buffer) == 5
     assert (buffer[:] == numbered(5)).all()
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_flush_writes_the_steps_that_wait(lanes: int) -> None:
+    """The last steps get the rewards there are, and no step is stored twice or lost."""
+    storage = LazyTensorStorage(100, ndim=1 if lanes == 1 else 2)
+    buffer = ReplayBuffer(storage=storage, transform=MultiStepTransform(3, 0.5), batch_size=4)
+    lead = [5] if lanes == 1 else [lanes, 5]
+    assert buffer.flush() == 0
+    step = torch.arange(5.0).expand(lead).clone()
+    done = torch.zeros(*lead, 1, dtype=torch.bool)
+    following = {"obs": step + 1, "reward": torch.ones(*lead, 1), "done": done}
+    buffer.extend(TensorDict({"obs": step, "next": TensorDict(following, lead)}, lead))
+    assert len(buffer) == 3 * lanes
+    assert buffer.flush() == 2 * lanes
+    assert buffer.flush() == 0
+    data = buffer[:].reshape(-1, 5)
+    assert torch.equal(data["obs"], torch.arange(5.0).expand(lanes, 5))
+    assert torch.equal(data["next", "obs"], torch.tensor([3.0, 4.0, 5.0, 5.0, 5.0]).expand(lanes, 5))
+    rewards = torch.tensor([1.75, 1.75, 1.75, 1.5, 1.0])
+    assert torch.equal(data["next", "reward"][..., 0], rewards.expand(lanes, 5))

@@ -228,6 +228,28 @@ class ReplayBuffer:
         if is_tensor_collection(data) and 0 in data.batch_size:  # a transform waits for more data
             ndim = self._storage.ndim
             return torch.empty((0,) if ndim == 1 else (0, ndim), dtype=torch.int64, device=CPU)
+        return self._store(data, single=single)
+
+    def flush(self) -> int:
+        """Write the rows that transforms hold back until more data comes, such as the last of a MultiStepTransform.
+
+        Call it when collecting has ended. What workers hold back themselves, see ``writers``, stays with them.
+
+        Returns:
+            How many rows were written.
+        """
+        n = 0
+        for i in reversed(range(len(self._transforms))):
+            flush = getattr(self._transforms[i][0], "flush", None)
+            data = None if flush is None else flush()
+            if data is not None:
+                data = written(data, self._transforms[:i])
+                n += data.batch_size[: self._storage.ndim].numel()
+                self._store(data, single=False)
+        return n
+
+    def _store(self, data: Any, *, single: bool) -> torch.Tensor:
+        """Write rows that have passed the transforms."""
         if not single:
             data = time_first(data, self._storage.ndim, self.dim_extend)
         with self._writing:

@@ -22,8 +22,9 @@ class MultiStepTransform(StoredDataTransform):
     """Replace each step by ``n_steps`` steps: their discounted rewards, and what comes after them.
 
     The inverse, ``inv(data)``, does this with data ``[*B, T]``: a buffer calls it when it is extended. The last
-    ``n_steps - 1`` steps of each row wait for the following data, so they are stored with the next ``extend``. Calling
-    the transform, as a buffer does with samples, changes nothing. :meth:`returns` handles data that is complete.
+    ``n_steps - 1`` steps of each row wait for the following data, so they are stored with the next ``extend``, or by
+    ``buffer.flush()`` when no more data comes. Calling the transform, as a buffer does with samples, changes nothing.
+    :meth:`returns` handles data that is complete.
 
     A step gets the rewards up to the end of its trajectory only, terminated or truncated: with k steps left, k rewards.
     All entries of ``"next"`` are those of the last of its steps, the done entries too. So the target is the same for
@@ -83,6 +84,7 @@ class MultiStepTransform(StoredDataTransform):
         if done_keys is not None:
             ignored_argument("MultiStepTransform", "done_keys", "all done entries are those of the last step")
         self._held: TensorDictBase | None = None
+        self._time = -1
 
     @property
     def n_steps(self) -> int:
@@ -127,8 +129,15 @@ class MultiStepTransform(StoredDataTransform):
         if n_held and data.get(("collector", "traj_ids"), None) is None:
             begins[..., n_held] |= ~_continues(joined[..., n_held - 1], data[..., 0])
         ready = joined.shape[-1] - min(self.n_steps - 1, joined.shape[-1])
-        self._held = joined[..., ready:].clone()
+        self._held, self._time = joined[..., ready:].clone(), time
         return swapped(self._summed(joined, begins)[..., :ready], time)
+
+    def flush(self) -> TensorDictBase | None:
+        """Return the steps that wait, with the rewards there are, and keep none; None if no steps wait."""
+        held, self._held = self._held, None
+        if held is None or not held.shape[-1]:
+            return None
+        return swapped(self._summed(held, first_steps(held, "MultiStepTransform", self.done_key)), self._time)
 
     def returns(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return data ``[*B, T]`` that is complete, with the returns of all steps; nothing waits.
