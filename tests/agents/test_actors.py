@@ -161,3 +161,13 @@ def test_an_output_without_deviations_is_refused() -> None:
     actor = NormalActor(nn.Linear(3, 1))
     with pytest.raises(PolicyError, match=r"2 \* k numbers for actions of k; found 1.*nn\.Linear\(\.\.\., 2 \* env"):
         SerialEnv(2, "gym:Pendulum-v1").rollout(3, actor)
+
+
+def test_padded_steps_are_an_error_that_says_what_to_write():
+    actor = CategoricalActor(nn.Linear(4, 2))
+    data = TensorDict({"observation": torch.zeros(2, 4), "action": torch.tensor([[0, 1], [0, 0]])}, [2])
+    mask = torch.tensor([True, False])
+
+    assert actor.log_prob(data[mask]).shape == (1,)
+    with pytest.raises(ValueError, match=r"Leave them out: actor\.log_prob\(data\[mask\]\)"):
+        actor.log_prob(data)

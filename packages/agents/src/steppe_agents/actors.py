@@ -74,6 +74,20 @@ class _FusedActor(ProbabilisticTensorDictSequential):
         """Return the function that computes the parameters of the distribution."""
         return module
 
+    def log_prob(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the log-probability ``[*B]`` of the actions in a TensorDict.
+
+        Raises:
+            ValueError: an action is none of the distribution, as in padded steps; leave these out.
+        """
+        try:
+            return super().log_prob(*args, **kwargs)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}\nPadded steps have no action. Leave them out: actor.log_prob(data[mask]), with "
+                "mask = trajectories.mask() or data['collector', 'mask']."
+            ) from error
+
     def check_env(self, env: EnvBase) -> None:
         """Raise an error if the environment takes actions of another kind.
 
