@@ -13,17 +13,7 @@ from steppe import ParallelEnv, SerialEnv
 from steppe.errors import SteppeError, WorkerError
 from steppe_testing import (
     ArrayCountingEnv,
-    FailingEnv,
 )
-
-
-def test_in_one_process_the_exception_keeps_its_type() -> None:
-    env = SerialEnv(3, [ArrayCountingEnv, partial(FailingEnv, error=ZeroDivisionError), ArrayCountingEnv])
-
-    with pytest.raises(ZeroDivisionError, match="FailingEnv failed in step 3"):
-        env.rollout(10)
-
-    env.close()
 
 
 class Here(ArrayCountingEnv):

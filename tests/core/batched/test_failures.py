@@ -222,20 +222,6 @@ def test_a_worker_killed_in_a_step_is_reported_at_once(tmp_path: Path) -> None:
     env.close()
 
 
-def test_a_batch_is_over_after_its_worker_was_killed() -> None:
-    env = ParallelEnv(2, ArrayCountingEnv, num_processes=2)
-    env.reset()
-    os.kill(env.worker_pids[0], signal.SIGKILL)
-    with pytest.raises(WorkerError):
-        env.reset()
-
-    with pytest.raises(ClosedError, match="stopped after an error"):
-        env.rollout(3)
-    env.close()
-    with pytest.raises(ClosedError):
-        env.reset()
-
-
 def test_a_worker_killed_while_it_starts_is_missed() -> None:
     def make() -> Any:
         os.kill(os.getpid(), signal.SIGKILL)

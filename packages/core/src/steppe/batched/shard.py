@@ -135,7 +135,7 @@ class ShardService(Service):
             self.parts = [
                 TensorDictRow(env, storage, row, self.progress, self.loose)
                 if (writer := writer_of_one(env)) is None
-                else _Looped(writer, storage, row, Progress(words, at, row), self.loose)
+                else _Looped(writer, storage, row, Progress(self.progress.words, at, row), self.loose)
                 for row, env in enumerate(envs, first_row)
             ]
         # An environment on TensorDicts copies its next root to storage itself.
