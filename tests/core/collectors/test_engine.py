@@ -26,7 +26,7 @@ from steppe import (
     exploration_type,
     make_env,
 )
-from steppe.errors import ArgumentError, ClosedError, SpecError, WorkerError
+from steppe.errors import ArgumentError, SpecError, WorkerError
 from steppe_testing import (
     ArrayCountingEnv,
     AutoResettingCountingEnv,
@@ -196,20 +196,6 @@ def test_changing_a_batch_does_not_change_the_next_one() -> None:
         assert next(collector)["observation"].squeeze(-1).tolist() == [[3, 4, 5]] * 2
 
 
-def test_total_frames_stops_a_collector() -> None:
-    with Collector(CountingEnv(), frames_per_batch=5) as endless:
-        assert sum(1 for _ in zip(range(7), endless, strict=False)) == 7
-        with pytest.raises(TypeError, match="no length"):
-            len(endless)
-    with Collector(CountingEnv(), frames_per_batch=5, total_frames=20) as collector:
-        assert len(collector) == 4
-        next(collector)
-        assert len(list(collector)) == 3, "a loop goes on where another stopped"
-        assert list(collector) == []
-        assert collector.next() is None
-        assert collector.stats()["frames"] == 20
-
-
 def test_reset_at_each_iter_begins_every_batch_with_new_episodes() -> None:
     with Collector(CountingEnv(100), frames_per_batch=3, reset_at_each_iter=True) as collector:
         first, second = next(collector), next(collector)
@@ -358,23 +344,6 @@ def test_set_seed_restarts_the_random_actions() -> None:
         collector.set_seed(7)
         assert torch.equal(next(collector)["action"], first)
         assert collector.set_seed(7, static_seed=True) == 7
-
-
-def test_shutdown_closes_the_environment_once() -> None:
-    env = CountingEnv()
-    collector = Collector(env, frames_per_batch=3)
-    collector.shutdown()
-    collector.close()
-    assert env.is_closed
-    for use in (collector.next, collector.reset, lambda: collector.set_seed(1)):
-        with pytest.raises(ClosedError, match="shut down"):
-            use()
-
-
-def test_shutdown_can_leave_the_environment_open() -> None:
-    env = CountingEnv()
-    Collector(env, frames_per_batch=3).shutdown(close_env=False)
-    assert not env.is_closed
 
 
 def test_another_collector_continues_from_a_loaded_state() -> None:
