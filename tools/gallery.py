@@ -2,9 +2,10 @@
 
     python tools/gallery.py [ID ...] [--check] [--tiles]
 
-Writes ``docs/gallery/*.gif`` and ``manifest.json`` (the picture, the spaces, the seed, and the versions of the
-libraries). ``--tiles`` puts eight of them side by side, as ``tiles.gif`` for the README. ``--check`` draws nothing: it
-compares the manifest with the pictures, and with the spaces of the environments of installed libraries.
+Writes ``docs/gallery/*.gif`` and ``manifest.json`` (the picture, the policy, the spaces, the seed, and the versions of
+the libraries). An environment without a policy in tools/gallery_policies.py gets random actions. ``--tiles`` puts eight
+pictures of trained policies side by side, as ``tiles.gif`` for the README. ``--check`` draws nothing: it compares the
+manifest with the pictures, the policies, and the spaces of the environments of installed libraries.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs/gallery"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools import gallery_policies  # noqa: E402
+from tools.gallery_policies import POLICIES  # noqa: E402
+
+FOLDER = ROOT / "docs/gallery"
 MANIFEST = FOLDER / "manifest.json"
 SIZE, FRAMES, LIMIT = 240, 60, 100_000  # pixels of a side, frames, bytes of a picture
 SEED = 0
 
-#: Arguments that environments need to draw frames, and the number of steps between two frames.
+#: Arguments that environments need to draw frames.
 _GYM = [
     *("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"),
     *(
@@ -63,6 +70,9 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+#: The name of the trained policy of an environment, in gallery_policies; the others act at random.
+TRAINED = {policy.env: name for name, policy in POLICIES.items()}
+
 TILES = (
     *("gym:HalfCheetah-v5", "dm:walker-walk", "vmas:balance", "gym:ALE/SpaceInvaders-v5"),
     *(
@@ -75,12 +85,16 @@ TILES = (
 
 
 def frames_of(name: str, arguments: dict[str, Any]) -> Iterator[Any]:
-    """Yield frames ``[height, width, 3]`` uint8 of random play."""
+    """Yield frames ``[height, width, 3]`` uint8 of a trained policy if the environment has one, or of random play."""
     import torch
 
     from steppe import TransformedEnv, make_env
+    from steppe.cli import import_policy
     from steppe.transforms import PixelRenderTransform
 
+    policy, every = None, 1
+    if name in TRAINED:
+        policy, every = import_policy(_callable(name)), POLICIES[TRAINED[name]].every
     torch.manual_seed(SEED)
     env = make_env(name, **arguments)
     key: Any = "pixels"
@@ -91,7 +105,8 @@ def frames_of(name: str, arguments: dict[str, Any]) -> Iterator[Any]:
         env.set_seed(SEED)
         # The first frames of Atari's games show an empty screen.
         skipped = 60 if name.startswith("gym:ALE") else 0
-        data = env.rollout(skipped + FRAMES, break_when_any_done=False)[..., skipped:][key]
+        steps = skipped + FRAMES * every
+        data = env.rollout(steps, policy, break_when_any_done=False)[..., skipped::every][key]
         if name.startswith("vmas:"):
             data = data[0]
         for frame in data:
@@ -146,6 +161,32 @@ def _file(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".gif"
 
 
+def _callable(name: str) -> str:
+    return f"{gallery_policies.__name__}:{TRAINED[name]}"
+
+
+def policy_of(name: str) -> dict[str, str]:
+    """Return what the manifest says of the policy in a picture."""
+    if name not in TRAINED:
+        return {"alt": f"{name}, random actions"}
+    trained = POLICIES[TRAINED[name]]
+    weights = _digest(gallery_policies.FOLDER / f"{TRAINED[name]}.pt")
+    of = {"policy": _callable(name), "trained": trained.command(TRAINED[name]), "weights": weights}
+    return {"alt": f"{name}, a policy trained with {trained.program.upper()}", **of}
+
+
+def policy_problems(entry: dict[str, str]) -> Iterator[str]:
+    """Yield what an entry of the manifest says of its policy and does not hold, or leaves out."""
+    policy = policy_of(entry["id"])
+    for kind in ("alt", "policy", "trained", "weights"):
+        if policy.get(kind) != entry.get(kind):
+            yield f"{entry['id']}: {kind} is {policy.get(kind)}, and the manifest says {entry.get(kind)}; draw it again"
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else "missing"
+
+
 def described(name: str, arguments: dict[str, Any]) -> dict[str, str]:
     """Return the observation and the action of an environment in words for a table."""
     from steppe import make_env
@@ -194,8 +235,7 @@ def draw(names: list[str]) -> list[str]:
         except Exception as error:  # a library that is not installed, or cannot draw here
             failed.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             continue
-        digest = hashlib.sha256((FOLDER / file).read_bytes()).hexdigest()[:16]
-        known[name] = {"id": name, "file": file, "alt": f"{name}, random actions", "sha256": digest, **spaces}
+        known[name] = {"id": name, "file": file, **policy_of(name), "sha256": _digest(FOLDER / file), **spaces}
         print(f"{name}: {(FOLDER / file).stat().st_size:,} bytes", flush=True)
     ordered = [known[name] for name in ENVIRONMENTS if name in known]
     content = {"seed": SEED, "frames": FRAMES, "size": SIZE, "versions": versions(), "environments": ordered}
@@ -204,7 +244,7 @@ def draw(names: list[str]) -> list[str]:
 
 
 def problems() -> Iterator[str]:
-    """Yield what is wrong with the manifest: pictures that miss, changed or are too large, and spaces that differ."""
+    """Yield what is wrong with the manifest: pictures that miss, changed or are too large, policies, and spaces."""
     from steppe.errors import SteppeError
 
     entries = json.loads(MANIFEST.read_text(encoding="utf-8"))["environments"]
@@ -216,8 +256,9 @@ def problems() -> Iterator[str]:
             yield f"{entry['file']} does not exist"
         elif path.stat().st_size > LIMIT:
             yield f"{entry['file']} is larger than {LIMIT} bytes"
-        elif hashlib.sha256(path.read_bytes()).hexdigest()[:16] != entry["sha256"]:
+        elif _digest(path) != entry["sha256"]:
             yield f"{entry['file']} is not the picture that the manifest describes"
+        yield from policy_problems(entry)
         try:
             spaces = described(entry["id"], ENVIRONMENTS[entry["id"]])
         except (SteppeError, ImportError):

@@ -1,6 +1,6 @@
 """DQN on CartPole in one file: workers fill a replay buffer, and double Q-learning with n-step returns samples it.
 
-python docs/examples/dqn.py [--frames 50000] [--seed 0] [--n-step 3] [--prioritized]
+python docs/examples/dqn.py [--frames 50000] [--seed 0] [--n-step 3] [--prioritized] [--save dqn.pt]
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def evaluate(policy: EpsilonGreedy, episodes: int, seed: int) -> float:
 
 
 def train(
-    frames: int, seed: int, n: int = 3, prioritized: bool = False, evaluate_every: int = 40
+    frames: int, seed: int, n: int = 3, prioritized: bool = False, evaluate_every: int = 40, save: str | None = None
 ) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
     torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
@@ -98,6 +98,8 @@ def train(
             explored = buffer.write_count / (EXPLORATION * frames)
             collector.update_policy_weights_(attributes={"epsilon": max(EPSILON, 1.0 - explored)})
             if number % evaluate_every == 0:
+                if save:
+                    torch.save(policy.state_dict(), save)
                 yield buffer.write_count, evaluate(policy, 10, seed + 1000)
 
 
@@ -107,8 +109,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--n-step", type=int, default=3)
     parser.add_argument("--prioritized", action="store_true")
+    parser.add_argument("--save", help="file for the weights, written at each evaluation")
     args = parser.parse_args()
-    for frames, mean_return in train(args.frames, args.seed, args.n_step, args.prioritized):
+    for frames, mean_return in train(args.frames, args.seed, args.n_step, args.prioritized, save=args.save):
         print(f"{frames:>8} frames  mean return {mean_return:6.1f}", flush=True)
 
 

@@ -1,6 +1,6 @@
 """MAPPO in one file: a team with one shared policy, and a critic that sees the observations of all.
 
-python docs/examples/mappo.py [--env vmas:balance] [--frames N] [--seed 0] [--plot mappo.png]
+python docs/examples/mappo.py [--env vmas:balance] [--frames N] [--seed 0] [--plot mappo.png] [--save mappo.pt]
 
 `vmas:balance` has continuous actions and steps all its environments at once. `pettingzoo:mpe2/simple_spread_v3` has
 discrete actions, and a mask of the agents that are there.
@@ -30,7 +30,7 @@ from steppe import (
     make_env,
 )
 
-FRAMES = {"vmas:balance": 240_000, "pettingzoo:mpe2/simple_spread_v3": 200_000}
+FRAMES = {"vmas:balance": 240_000, "vmas:navigation": 240_000, "pettingzoo:mpe2/simple_spread_v3": 200_000}
 EPOCHS, MINIBATCHES, GAMMA, LAMBDA, CLIP, LEARNING_RATE = 10, 8, 0.99, 0.9, 0.2, 5e-4
 
 
@@ -104,7 +104,7 @@ def loss_of(actor: nn.Module, critic: nn.Module, data: TensorDictBase, group: st
     return 0.5 * (critic(data[group, "observation"]) - data["returns"]).square().mean() - gain
 
 
-def train(frames: int, seed: int, name: str = "vmas:balance") -> Iterator[tuple[int, float]]:
+def train(frames: int, seed: int, name: str = "vmas:balance", save: str | None = None) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of an agent in the episodes that ended)`` after each batch with ends."""
     torch.set_num_threads(1)  # small nets gain nothing from more
     torch.manual_seed(seed)
@@ -129,21 +129,24 @@ def train(frames: int, seed: int, name: str = "vmas:balance") -> Iterator[tuple[
                     optimiser.step()
             ended = batch["next", "done"].squeeze(-1)
             if ended.any():
+                if save:
+                    torch.save(actor.state_dict(), save)
                 yield number * size, float(batch["next", group, "episode_reward"][ended].mean())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="vmas:balance", choices=sorted(FRAMES))
-    parser.add_argument("--frames", type=int, help="default: 240,000 for balance, 200,000 for simple_spread")
+    parser.add_argument("--frames", type=int, help="default: that of FRAMES")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", help="file for a plot of the learning curve")
+    parser.add_argument("--save", help="file for the weights of the actor, written with each printed return")
     args = parser.parse_args()
     frames = args.frames or FRAMES[args.env]
     curve = []
     with Progress() as progress:
         task = progress.add_task("train", total=frames)
-        for done, mean_return in train(frames, args.seed, args.env):
+        for done, mean_return in train(frames, args.seed, args.env, args.save):
             curve.append((done, mean_return))
             progress.update(task, completed=done)
             progress.console.print(f"{done:>8} frames  mean return {mean_return:7.2f}")

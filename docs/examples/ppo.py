@@ -1,6 +1,6 @@
 """PPO in one file: a collector, generalized advantages, the clipped loss, and evaluation by requests.
 
-python docs/examples/ppo.py [--env gym:CartPole-v1] [--frames N] [--seed 0] [--plot ppo.png]
+python docs/examples/ppo.py [--env gym:CartPole-v1] [--frames N] [--seed 0] [--plot ppo.png] [--save ppo.pt]
 
 CartPole reaches 500 within 100,000 frames. `--env gym:HalfCheetah-v5` reaches about 1,500 within 500,000 frames.
 """
@@ -53,6 +53,8 @@ class Settings(NamedTuple):
 
 SETTINGS = {
     "gym:CartPole-v1": Settings(100_000, 8, 128, 10, 256, 0.99, 0.95, 1e-3, normalize=False),
+    "gym:InvertedDoublePendulum-v5": Settings(100_000, 8, 256, 10, 64, 0.99, 0.95, 3e-4, normalize=True),
+    "gym:LunarLander-v3": Settings(300_000, 16, 128, 10, 64, 0.99, 0.95, 5e-4, normalize=False),
     "gym:HalfCheetah-v5": Settings(500_000, 8, 256, 10, 64, 0.99, 0.95, 3e-4, normalize=True),
 }
 CLIP = 0.2
@@ -95,7 +97,7 @@ def make_envs(name: str, n: int, norm: VecNorm | None) -> EnvBase:
 
 
 def train(
-    frames: int, seed: int, evaluate_every: int = 10, name: str = "gym:CartPole-v1"
+    frames: int, seed: int, evaluate_every: int = 10, name: str = "gym:CartPole-v1", save: str | None = None
 ) -> Iterator[tuple[int, float, float]]:
     """Train; yield ``(frames, seconds without evaluation, mean return of 10 episodes)`` after some batches."""
     settings = SETTINGS[name]
@@ -108,13 +110,8 @@ def train(
     optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate, eps=1e-5)
     norm = VecNorm(["observation"], decay=1.0) if settings.normalize else None
     size = settings.n_envs * settings.n_steps
-    collector = COLLECTOR(
-        make_envs(name, settings.n_envs, norm),
-        actor,
-        frames_per_batch=size,
-        total_frames=frames // size * size,
-        seed=seed,
-    )
+    env = make_envs(name, settings.n_envs, norm)
+    collector = COLLECTOR(env, actor, frames_per_batch=size, total_frames=frames // size * size, seed=seed)
     seconds = 0.0
     with collector:
         for number, batch in enumerate(collector, 1):
@@ -136,6 +133,8 @@ def train(
             collector.update_policy_weights_()
             seconds += time.perf_counter() - start
             if number % evaluate_every == 0:
+                if save:
+                    torch.save({"actor": actor.state_dict(), "norm": norm and norm.state_dict()}, save)
                 elapsed = collector.stats()["seconds"] + seconds
                 yield int(collector.stats()["frames"]), elapsed, mean_return(name, actor, norm, seed + 1000)
 
@@ -158,15 +157,16 @@ def ppo_loss(actor: nn.Module, critic: nn.Module, data: TensorDictBase, clip: fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="gym:CartPole-v1", choices=sorted(SETTINGS))
-    parser.add_argument("--frames", type=int, help="default: 100,000 for CartPole, 500,000 for HalfCheetah")
+    parser.add_argument("--frames", type=int, help="default: that of SETTINGS")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", help="file for a plot of the learning curve")
+    parser.add_argument("--save", help="file for the weights, written at each evaluation")
     args = parser.parse_args()
     frames = args.frames or SETTINGS[args.env].frames
     curve = []
     with Progress() as progress:
         task = progress.add_task("train", total=frames)
-        for done, seconds, mean_return in train(frames, args.seed, name=args.env):
+        for done, seconds, mean_return in train(frames, args.seed, name=args.env, save=args.save):
             curve.append((done, mean_return))
             progress.update(task, completed=done)
             progress.console.print(f"{done:>8} frames  {seconds:7.1f} s  mean return {mean_return:7.1f}")
@@ -174,8 +174,7 @@ def main() -> None:
         import matplotlib.pyplot as plt
 
         plt.plot(*zip(*curve, strict=True))
-        plt.xlabel("frames")
-        plt.ylabel("mean return of 10 episodes")
+        plt.gca().set(xlabel="frames", ylabel="mean return of 10 episodes")
         plt.savefig(args.plot, bbox_inches="tight")
 
 

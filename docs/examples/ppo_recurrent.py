@@ -1,6 +1,6 @@
 """Recurrent PPO in one file: CartPole without velocities, which a policy has to remember.
 
-python docs/examples/ppo_recurrent.py [--frames 200000] [--seed 0] [--plot ppo_recurrent.png]
+python docs/examples/ppo_recurrent.py [--frames 200000] [--seed 0] [--plot ppo_recurrent.png] [--save policy.pt]
 
 The memory of the policy is an entry of the data: TensorDictPrimer fills it at each reset, and the policy writes the
 next one. The loss runs the cell again over whole batches of steps, from the stored memory of their first step.
@@ -108,7 +108,7 @@ def loss_of(policy: Recurrent, batch: TensorDictBase) -> torch.Tensor:
     return 0.5 * (value - batch["returns"]).square().mean() - clipped
 
 
-def train(frames: int, seed: int, evaluate_every: int = 10) -> Iterator[tuple[int, float]]:
+def train(frames: int, seed: int, evaluate_every: int = 10, save: str | None = None) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
     torch.set_num_threads(1)  # small nets gain nothing from more
     torch.manual_seed(seed)
@@ -132,6 +132,8 @@ def train(frames: int, seed: int, evaluate_every: int = 10) -> Iterator[tuple[in
                     nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
                     optimiser.step()
             if number % evaluate_every == 0:
+                if save:
+                    torch.save(policy.state_dict(), save)
                 with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
                     data = evaluation.rollout(500, actor, break_when_all_done=True, break_when_any_done=False)
                 alive = data["next", "done"].cumsum(1) - data["next", "done"].long() == 0
@@ -143,11 +145,12 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", help="file for a plot of the learning curve")
+    parser.add_argument("--save", help="file for the weights, written at each evaluation")
     args = parser.parse_args()
     curve = []
     with Progress() as progress:
         task = progress.add_task("train", total=args.frames)
-        for done, mean_return in train(args.frames, args.seed):
+        for done, mean_return in train(args.frames, args.seed, save=args.save):
             curve.append((done, mean_return))
             progress.update(task, completed=done)
             progress.console.print(f"{done:>8} frames  mean return {mean_return:6.1f}")

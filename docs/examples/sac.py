@@ -1,6 +1,6 @@
-"""SAC on Pendulum in one file: a worker fills a replay buffer while this process learns from it.
+"""SAC in one file: a worker fills a replay buffer while this process learns from it.
 
-python docs/examples/sac.py [--frames 15000] [--seed 0] [--n-step 1] [--prioritized]
+python docs/examples/sac.py [--env gym:Pendulum-v1] [--frames N] [--seed 0] [--n-step 1] [--prioritized] [--save sac.pt]
 """
 
 from __future__ import annotations
@@ -9,17 +9,39 @@ import argparse
 import copy
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import nn
 
-from steppe import LazyTensorStorage, PrioritizedSampler, RandomSampler, TensorDictReplayBuffer, aSyncDataCollector
-from steppe import make_env as make
-from steppe.transforms import MultiStepTransform
+from steppe import (
+    CatTensors,
+    Compose,
+    DoubleToFloat,
+    EnvBase,
+    FrameSkipTransform,
+    LazyTensorStorage,
+    MultiStepTransform,
+    PrioritizedSampler,
+    RandomSampler,
+    TensorDictReplayBuffer,
+    TransformedEnv,
+    aSyncDataCollector,
+    make_env,
+)
 
-PENDULUM = "gym:Pendulum-v1"
+PENDULUM, SWINGUP = "gym:Pendulum-v1", "dm:cartpole-swingup"
+FRAMES = {PENDULUM: 15_000, SWINGUP: 15_000}
 N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
-GAMMA, TAU, LEARNING_RATE, HIGHEST = 0.99, 0.005, 1e-3, 2.0
+GAMMA, TAU, LEARNING_RATE = 0.99, 0.005, 1e-3
+
+
+def make(name: str) -> EnvBase:
+    """Return an environment with one vector of observations; in dm_control's, an action lasts four steps."""
+    if name == PENDULUM:
+        return make_env(name)
+    vector = CatTensors(["position", "velocity"], "observation")
+    return TransformedEnv(make_env(name), Compose(FrameSkipTransform(4), vector, DoubleToFloat()))
 
 
 def net(inputs: int, outputs: int) -> nn.Module:
@@ -29,20 +51,20 @@ def net(inputs: int, outputs: int) -> nn.Module:
 class Actor(nn.Module):
     """A normal distribution, squashed to the bounds of the action."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: int, actions: int, highest: float) -> None:
         super().__init__()
-        self.net, self.mean_only = net(3, 2), False
+        self.net, self.highest, self.mean_only = net(inputs, 2 * actions), highest, False
 
     def sample(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return actions ``[n, 1]`` and their log-probabilities ``[n]``."""
+        """Return actions ``[n, k]`` and their log-probabilities ``[n]``."""
         loc, log_scale = self.net(observation).chunk(2, -1)
         log_scale = log_scale.clamp(-5, 2)
         noise = torch.zeros_like(loc) if self.mean_only else torch.randn_like(loc)
         raw = loc + log_scale.exp() * noise
         # log(1 - tanh(raw)^2), in a form without overflow.
         squash = 2 * (math.log(2) - raw - nn.functional.softplus(-2 * raw))
-        log_prob = -0.5 * noise**2 - log_scale - 0.5 * math.log(2 * math.pi) - squash - math.log(HIGHEST)
-        return HIGHEST * raw.tanh(), log_prob.sum(-1)
+        log_prob = -0.5 * noise**2 - log_scale - 0.5 * math.log(2 * math.pi) - squash - math.log(self.highest)
+        return self.highest * raw.tanh(), log_prob.sum(-1)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         return self.sample(observation)[0]
@@ -51,9 +73,9 @@ class Actor(nn.Module):
 class Critics(nn.Module):
     """Two estimates of the value of an action."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.nets = nn.ModuleList([net(4, 1), net(4, 1)])
+        self.nets = nn.ModuleList([net(inputs, 1), net(inputs, 1)])
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return both estimates, ``[2, n]``."""
@@ -61,22 +83,32 @@ class Critics(nn.Module):
         return torch.stack([each(both).squeeze(-1) for each in self.nets])
 
 
-def evaluate(actor: Actor, episodes: int, seed: int) -> float:
+def evaluate(name: str, actor: Actor, episodes: int, seed: int) -> float:
     """Return the mean return of episodes without noise."""
     actor = copy.deepcopy(actor)
     actor.mean_only = True
-    with make(PENDULUM) as env, torch.no_grad():
+    with make(name) as env, torch.no_grad():
         env.set_seed(seed)
-        return sum(float(env.rollout(200, actor)["next", "reward"].sum()) for _ in range(episodes)) / episodes
+        return sum(float(env.rollout(1_000, actor)["next", "reward"].sum()) for _ in range(episodes)) / episodes
 
 
 def train(
-    frames: int, seed: int, n: int = 1, prioritized: bool = False, evaluate_every: int = 40
+    frames: int,
+    seed: int,
+    n: int = 1,
+    prioritized: bool = False,
+    evaluate_every: int = 40,
+    name: str = PENDULUM,
+    save: str | None = None,
 ) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
     torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
-    actor, critics, log_alpha = Actor(), Critics(), torch.zeros((), requires_grad=True)
+    with make(name) as env:
+        inputs, spec = env.observation_spec["observation"].shape[-1], env.action_spec
+    n_actions = spec.shape[-1]
+    actor = Actor(inputs, n_actions, float(spec.space.high.max()))
+    critics, log_alpha = Critics(inputs + n_actions), torch.zeros((), requires_grad=True)
     target = copy.deepcopy(critics)
     optimisers = [
         torch.optim.Adam(group, lr=LEARNING_RATE) for group in (actor.parameters(), critics.parameters(), [log_alpha])
@@ -86,7 +118,7 @@ def train(
         storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH, transform=MultiStepTransform(n, GAMMA)
     )
     collector = aSyncDataCollector(
-        PENDULUM,
+        partial(make, name),
         actor,
         frames_per_batch=N_STEPS,
         total_frames=frames // N_STEPS * N_STEPS,
@@ -118,7 +150,7 @@ def train(
                 action, log_prob = actor.sample(observation)
                 minimize((alpha * log_prob - critics(observation, action).amin(0)).mean(), optimisers[0])
                 # The entropy that SAC aims at is minus the number of dimensions of the action.
-                minimize(-(log_alpha * (log_prob.detach() - 1.0)).mean(), optimisers[2])
+                minimize(-(log_alpha * (log_prob.detach() - n_actions)).mean(), optimisers[2])
                 if prioritized:
                     buffer.update_priority(batch["index"], error.detach().abs().amax(0))
                 with torch.no_grad():
@@ -126,17 +158,23 @@ def train(
                         old.lerp_(new, TAU)
             collector.update_policy_weights_()
             if number % evaluate_every == 0:
-                yield buffer.write_count, evaluate(actor, 10, seed + 1000)
+                if save:
+                    torch.save(actor.state_dict(), save)
+                yield buffer.write_count, evaluate(name, actor, 10, seed + 1000)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=15_000)
+    parser.add_argument("--env", default=PENDULUM, choices=sorted(FRAMES))
+    parser.add_argument("--frames", type=int, help="default: that of FRAMES")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--n-step", type=int, default=1)
     parser.add_argument("--prioritized", action="store_true")
+    parser.add_argument("--save", help="file for the weights, written at each evaluation")
     args = parser.parse_args()
-    for frames, mean_return in train(args.frames, args.seed, args.n_step, args.prioritized):
+    total = args.frames or FRAMES[args.env]
+    arguments = {"name": args.env, "save": args.save}
+    for frames, mean_return in train(total, args.seed, args.n_step, args.prioritized, **arguments):
         print(f"{frames:>8} frames  mean return {mean_return:7.1f}", flush=True)
 
 

@@ -40,7 +40,7 @@ def with_gallery(text: str, package: Package) -> str:
         return text
     cards = [
         f":::{{grid-item-card}} `{entry['id']}`\n:img-top: /gallery/{entry['file']}\n:img-alt: {entry['alt']}\n"
-        "random actions\n:::"
+        f"{_policy(entry)}\n:::"
         for entry in entries
     ]
     gallery = "\n".join(["## Gallery\n", "::::{grid} 2 3 4 4\n:gutter: 2\n", *cards, "::::\n"])
@@ -50,6 +50,11 @@ def with_gallery(text: str, package: Package) -> str:
     )
     before, heading, after = text.partition("\n## ")
     return f"{before}\n{gallery}\n{spaces}{heading.strip(chr(10)) and chr(10) + '## '}{after}"
+
+
+def _policy(entry: dict[str, Any]) -> str:
+    """Return the text of a card: what chose the actions, with the command that trained it."""
+    return f"trained: `{entry['trained'].partition(' --save')[0]}`" if "trained" in entry else "random actions"
 
 
 def index(intro: str, all_packages: list[Package]) -> str:
