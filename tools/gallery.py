@@ -74,13 +74,8 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
 TRAINED = {policy.env: name for name, policy in POLICIES.items()}
 
 TILES = (
-    *("gym:HalfCheetah-v5", "dm:walker-walk", "vmas:balance", "gym:ALE/SpaceInvaders-v5"),
-    *(
-        "pettingzoo:butterfly/pistonball_v6",
-        "gym:MiniGrid-FourRooms-v0",
-        "mo-gym:deep-sea-treasure-v0",
-        "gym:LunarLander-v3",
-    ),
+    *("gym:HalfCheetah-v5", "dm:cartpole-swingup", "vmas:balance", "gym:LunarLander-v3"),
+    *("pettingzoo:mpe2/simple_spread_v3", "gym:CartPole-v1", "vmas:navigation", "gym:Pendulum-v1"),
 )
 
 
@@ -151,7 +146,12 @@ def draw_tiles() -> None:
             picture.seek(number * picture.n_frames // FRAMES)
             tile = picture.convert("RGB").resize((side, side))
             canvas.paste(tile, (place % 4 * (side + border), place // 4 * (side + border)))
-        images.append(canvas.quantize(64, dither=Image.Dither.NONE))
+        images.append(canvas)
+    sample = Image.new("RGB", (canvas.width, 4 * canvas.height))
+    for row in range(4):
+        sample.paste(images[row * (len(images) - 1) // 3], (0, row * canvas.height))
+    palette = sample.quantize(128)  # one for all frames, so that colours do not flicker
+    images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     path = FOLDER / "tiles.gif"
     images[0].save(path, save_all=True, append_images=images[1:], duration=100, loop=0, optimize=True)
     print(f"{path.name}: {path.stat().st_size:,} bytes")

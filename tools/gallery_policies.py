@@ -45,6 +45,7 @@ class Trained(NamedTuple):
 
 POLICIES = {
     "cartpole": Trained("gym:CartPole-v1", "ppo", every=2),
+    "lunarlander": Trained("gym:LunarLander-v3", "ppo", every=4),
     "halfcheetah": Trained("gym:HalfCheetah-v5", "ppo", until=327_680),
     "pendulum": Trained("gym:Pendulum-v1", "sac", every=2),
     "swingup": Trained("dm:cartpole-swingup", "sac", every=4),

@@ -53,7 +53,6 @@ class Settings(NamedTuple):
 
 SETTINGS = {
     "gym:CartPole-v1": Settings(100_000, 8, 128, 10, 256, 0.99, 0.95, 1e-3, normalize=False),
-    "gym:InvertedDoublePendulum-v5": Settings(100_000, 8, 256, 10, 64, 0.99, 0.95, 3e-4, normalize=True),
     "gym:LunarLander-v3": Settings(300_000, 16, 128, 10, 64, 0.99, 0.95, 5e-4, normalize=False),
     "gym:HalfCheetah-v5": Settings(500_000, 8, 256, 10, 64, 0.99, 0.95, 3e-4, normalize=True),
 }

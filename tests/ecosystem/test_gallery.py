@@ -59,3 +59,8 @@ def test_the_check_reports_a_picture_of_another_policy():
     entry = {**ENTRIES["gym:CarRacing-v3"], "policy": "tools.gallery_policies:pendulum"}
     (found,) = gallery.policy_problems(entry)
     assert "gym:CarRacing-v3: policy is None" in found
+
+
+def test_all_tiles_show_trained_policies():
+    assert len(gallery.TILES) == 8
+    assert set(gallery.TILES) <= set(gallery.TRAINED)
