@@ -1,6 +1,7 @@
 """Compare requests for episodes with a handwritten loop, and with batches of the same collector.
 
     python benchmarks/bench_requests.py [--episodes 256] [--lanes 8] [--rounds 9] [--workers 2] [--cases ...] [--cpu]
+                                        [--write FILE]
 
 The handwritten loop steps gymnasium environments in a list and samples actions with torch. An environment whose episode
 has ended begins the next one at once; without further episodes it is left out, and the net is called with the remaining
@@ -12,7 +13,8 @@ takes more steps than the request needs.
 The cases: ``short`` episodes end after 22 steps on average (CartPole with a random net); ``uneven`` ones are truncated
 after 5 to 200 steps, each according to its ``env_info``; ``state`` calls a recurrent agent (a GRU cell of 32); ``grid``
 runs 8 agents, selected by ``agent_info``, in rows of a table. Figures are steps per second, and ratios are to the
-handwritten loop of the case.
+handwritten loop of the case. ``--write`` adds the medians to a JSON file: ``requests.json`` has the figures of
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -282,9 +284,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes; 0 for none")
     parser.add_argument("--cases", nargs="*", choices=CASES, default=CASES)
     parser.add_argument("--cpu", action="store_true", help="CPU time of this process, for busy machines")
+    parser.add_argument("--write", metavar="FILE", help="add the medians to a JSON file")
     args = parser.parse_args()
 
-    from common import Contest, show
+    from common import Contest, show, write_figures
 
     torch.set_num_threads(1)
     if args.cpu:
@@ -306,6 +309,9 @@ def main() -> None:
             contest.add("iterating", run)
             closers.append(close)
         medians = contest.run(args.rounds)
+        if args.write:
+            libraries = "gymnasium torch tensordict numpy"
+            write_figures(args.write, case, medians, unit="steps/s", rounds=args.rounds, libraries=libraries)
         hand = medians["loop by hand"]
         ratios = {
             name: sorted(value / peer for value, peer in zip(values, contest.figures["loop by hand"], strict=True))

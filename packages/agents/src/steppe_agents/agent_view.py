@@ -17,8 +17,10 @@ __all__ = ["AgentView"]
 class AgentView:
     """The members of the agent protocol of a policy, with the defaults of :class:`~steppe.Agent` where it has none.
 
-    Policies need not derive from ``Agent``, and ordinary modules have none of its members. This class is the one place
-    that looks for them.
+    A policy is an agent if it derives from ``Agent``, or has one of ``agent_info_spec``, ``agent_info_default`` and
+    ``agent_state_spec``. Members of other policies are never read, because their names may mean something else:
+    ``replay`` of a network may be its replay buffer. ``AgentDeclarations`` reads the declarations, which can be sent to
+    other processes; this class adds the methods.
 
     Args:
         policy: any policy, or None for random actions.
@@ -37,12 +39,14 @@ class AgentView:
         self.name = declared.policy_name
         self.info_spec: Composite = declared.info_spec or Composite({})
         self.state_spec: Composite = declared.state_spec or Composite({})
-        begin: Any = getattr(policy, "initial_state", None)
+        declarations = (declared.info_spec, declared.info_default, declared.state_spec)
+        agent = None if all(value is None for value in declarations) else policy
+        begin: Any = getattr(agent, "initial_state", None)
         self.begins_with_zeros = not callable(begin) or getattr(begin, "__func__", None) is Agent.initial_state
         self.initial_state: Callable[[TensorDictBase], TensorDictBase] = begin
         if self.begins_with_zeros:
             self.initial_state = self._zeros
-        replay: Any = getattr(policy, "replay", None)
+        replay: Any = getattr(agent, "replay", None)
         self.replay: Callable[[TensorDictBase], TensorDictBase] | None = replay if callable(replay) else None
         self.history: int = declared.history if "history" in declared.names and declared.history else 0
 

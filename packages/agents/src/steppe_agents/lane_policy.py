@@ -212,6 +212,14 @@ class LanePolicy:
         level = entries(out) if type(out) is TensorDict else {}
         for key, tensor, array, shape, dtype in self._columns:
             value: Any = level.get(key)
+            if array is not None and type(value) is torch.Tensor and value.dtype is dtype and not value.requires_grad:
+                values = value.numpy()
+                if values.shape[1:] == shape:  # numpy slices a shape in a fourth of torch's time
+                    if rows is _ALL:
+                        array[t] = values
+                    else:
+                        array[t][rows] = values
+                    continue
             at = rows
             if value is None:
                 if type(key) is tuple and key[0] == "agent_state":

@@ -39,14 +39,14 @@ class AgentDeclarations:
     @classmethod
     def of(cls, policy: object) -> AgentDeclarations:
         """Read the declarations of a policy; None (random actions) declares nothing."""
-        return cls(
-            type(policy).__name__,
-            getattr(policy, "agent_info_spec", None),
-            getattr(policy, "agent_info_default", None),
-            getattr(policy, "agent_state_spec", None),
-            getattr(policy, "history", None),
-            frozenset(name for name in dir(type(policy)) if not name.startswith("_")),
+        info_spec, info_default, state_spec = (
+            getattr(policy, f"agent_{name}", None) for name in ("info_spec", "info_default", "state_spec")
         )
+        # A policy with none of these is no agent: its ``history`` may be anything.
+        is_agent = any(value is not None for value in (info_spec, info_default, state_spec))
+        history = getattr(policy, "history", None) if is_agent else None
+        methods = frozenset(name for name in dir(type(policy)) if not name.startswith("_"))
+        return cls(type(policy).__name__, info_spec, info_default, state_spec, history, methods)
 
     @property
     def names(self) -> list[str]:
