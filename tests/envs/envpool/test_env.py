@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from steppe import check_env_specs, make_env
 from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported
-from steppe_envpool import MultiThreadedEnv, MultiThreadedEnvWrapper
+from steppe_envpool import EnvPoolEnv, MultiThreadedEnv, MultiThreadedEnvWrapper
 
 STEPS = 60
 
@@ -202,3 +202,13 @@ def test_gymnasium_s_next_step_mode_is_refused_by_a_pool() -> None:
     with pytest.raises(NotSupported, match="autoreset_mode='same_step'"):
         play()
     envs.close()
+
+
+def test_env_pool_env_makes_the_same_environment() -> None:
+    named, other = EnvPoolEnv(3, "CartPole-v1"), MultiThreadedEnv(3, "CartPole-v1")
+    actions = given_actions(named)
+
+    assert isinstance(named, MultiThreadedEnvWrapper)
+    for step, same in zip(play(named, actions), play(other, actions), strict=True):
+        assert torch.equal(step["observation"], same["observation"])
+        assert torch.equal(step["next", "reward"], same["next", "reward"])

@@ -12,7 +12,7 @@ pytest.importorskip("steppe_habitat")
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
-from steppe.errors import EnvNotFound, SpecError
+from steppe.errors import ArgumentError, EnvNotFound
 from steppe_habitat import HabitatEnv, HabitatWrapper
 from steppe_testing.doubles.habitat_double import make
 
@@ -110,7 +110,7 @@ def test_workers_have_devices():
     assert isinstance(batch, ParallelEnv)
     assert batch.rollout(2).shape == (2, 2)
     batch.close()
-    with pytest.raises(SpecError, match="one for each of num_workers=3"):
+    with pytest.raises(ArgumentError, match="one for each of num_workers=3"):
         HabitatEnv(NAME, num_workers=3, device=["cpu", "cpu"])
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("steppe_isaac")
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, SyncDataCollector, TransformedEnv, make_env
 from steppe.envs import next_seed
-from steppe.errors import EnvNotFound, LibraryMissing, LibraryVersionError, NotSupported, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, LibraryMissing, LibraryVersionError, NotSupported, SpecError
 from steppe.registry import env_factory
 from steppe_isaac import IsaacGymEnv, IsaacGymWrapper
 from steppe_isaac.libraries import isaac_gym, isaac_lab
@@ -184,7 +184,7 @@ def test_a_task_made_elsewhere_is_wrapped():
     assert env.batch_size == (3,)
     assert env.task == "Cartpole"
     assert env.num_actions == 1
-    with pytest.raises(SpecError, match="batch size of 3 environments"):
+    with pytest.raises(ArgumentError, match="batch size of 3 environments"):
         IsaacGymWrapper(Cartpole({"env": {"numEnvs": 3}}, **settings), batch_size=[4])
 
 

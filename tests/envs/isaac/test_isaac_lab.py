@@ -10,7 +10,7 @@ pytest.importorskip("steppe_isaac")
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, SyncDataCollector, TransformedEnv, make_env
 from steppe.envs import next_seed
-from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, NotSupported
 from steppe.registry import env_factory
 from steppe_isaac import IsaacLabEnv, IsaacLabWrapper
 from steppe_testing.doubles.isaaclab_double import DirectMARLEnv, parse_env_cfg
@@ -139,7 +139,7 @@ def test_images_of_a_tiled_camera_are_an_entry():
 
     assert data["next", "camera", "rgb"].shape == (2, 3, 8, 12, 3)
     assert data["camera", "rgb"].dtype == torch.uint8
-    with pytest.raises(SpecError, match="no sensor 'front'"):
+    with pytest.raises(ArgumentError, match="no sensor 'front'"):
         IsaacLabEnv(_TASKS[0], num_envs=2, device="cpu", from_tiled_camera=True, tiled_camera_name="front")
 
 

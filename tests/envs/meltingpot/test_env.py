@@ -11,7 +11,7 @@ pytest.importorskip("meltingpot")
 from meltingpot import substrate
 
 from steppe import MarlGroupMapType, ParallelEnv, SerialEnv, SyncDataCollector, check_env_specs, make_env
-from steppe.errors import EnvNotFound, IgnoredArgumentWarning, NotSupported, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, IgnoredArgumentWarning, NotSupported
 from steppe.registry import env_factory
 from steppe_meltingpot import MeltingpotEnv, MeltingpotWrapper
 
@@ -178,7 +178,7 @@ def test_objects_that_are_no_substrates_are_refused():
         MeltingpotWrapper(SMALL)
 
 
-@pytest.mark.parametrize(("kwargs", "error"), [({"batch_size": [2]}, NotSupported), ({"max_steps": 0}, SpecError)])
+@pytest.mark.parametrize(("kwargs", "error"), [({"batch_size": [2]}, NotSupported), ({"max_steps": 0}, ArgumentError)])
 def test_arguments_without_meaning_are_refused(kwargs, error):
     with pytest.raises(error):
         MeltingpotEnv(SMALL, **kwargs)

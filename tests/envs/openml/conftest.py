@@ -89,6 +89,8 @@ def seed_cache(home: Path, name: str, version: int, number: int, rows: int = 30)
     for url, answer in answers.items():
         _write(home, url, json.dumps(answer).encode())
     _write(home, file_url, arff)
+    # scikit-learn 1.4 downloads the file by its number.
+    _write(home, f"{_HOST}data/v1/download/{number}", arff)
     return lines
 
 

@@ -12,7 +12,7 @@ from sklearn.datasets import fetch_openml
 from sklearn.preprocessing import StandardScaler
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, check_env_specs, make_env
-from steppe.errors import EnvNotFound, SpecError, StateError
+from steppe.errors import ArgumentError, EnvNotFound, StateError
 from steppe.registry import env_factory
 from steppe_openml import OpenMLEnv
 from tests.envs.openml.conftest import seed_cache
@@ -137,7 +137,7 @@ def test_an_unknown_name_gets_a_close_one():
 
 
 def test_a_batch_larger_than_the_data_set_is_refused():
-    with pytest.raises(SpecError, match="has 30 rows, fewer than the batch of 31"):
+    with pytest.raises(ArgumentError, match="has 30 rows, fewer than the batch of 31"):
         OpenMLEnv("magic", batch_size=[31])
 
 

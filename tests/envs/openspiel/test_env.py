@@ -13,7 +13,7 @@ pytest.importorskip("pyspiel")
 import pyspiel
 
 from steppe import MarlGroupMapType, ParallelEnv, SerialEnv, SyncDataCollector, check_env_specs, make_env
-from steppe.errors import ActionError, NotSupported, SpecError, StateError
+from steppe.errors import ActionError, ArgumentError, NotSupported, StateError
 from steppe.registry import env_factory
 from steppe_openspiel import OpenSpielEnv, OpenSpielWrapper
 
@@ -293,7 +293,7 @@ def test_an_environment_is_pickled_with_its_position():
 
 
 def test_parameters_that_the_game_refuses_are_named():
-    with pytest.raises(SpecError, match=r"cannot load 'kuhn_poker' with the parameters \{'players': 99\}"):
+    with pytest.raises(ArgumentError, match=r"cannot load 'kuhn_poker' with the parameters \{'players': 99\}"):
         OpenSpielEnv("kuhn_poker", parameters={"players": 99})
 
 

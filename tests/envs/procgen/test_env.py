@@ -12,7 +12,7 @@ import procgen
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, SyncDataCollector, TransformedEnv, check_env_specs, make_env
 from steppe.envs import next_seed
-from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, NotSupported
 from steppe.registry import env_factory
 from steppe_procgen import ProcgenEnv, ProcgenWrapper
 
@@ -138,7 +138,7 @@ def test_an_unknown_name_gets_a_close_one():
 
 @pytest.mark.parametrize("kwargs", [{"distribution_mode": "simple"}, {"levels": 3}])
 def test_arguments_that_procgen_refuses_are_named(kwargs):
-    with pytest.raises(SpecError, match=next(iter(kwargs))):
+    with pytest.raises(ArgumentError, match=next(iter(kwargs))):
         ProcgenEnv("maze", **kwargs)
 
 
@@ -148,7 +148,7 @@ def test_games_made_elsewhere_are_wrapped():
     check_env_specs(env)
     with pytest.raises(NotSupported, match="Use ProcgenEnv"):
         env.set_seed(0)
-    with pytest.raises(SpecError, match="batch size of 2 games"):
+    with pytest.raises(ArgumentError, match="batch size of 2 games"):
         ProcgenWrapper(procgen.ProcgenEnv(num_envs=2, env_name="maze"), batch_size=[3])
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("steppe_robohive")
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
-from steppe.errors import EnvNotFound, LibraryMissing, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, LibraryMissing
 from steppe_robohive import RoboHiveEnv, RoboHiveWrapper
 
 pytestmark = [pytest.mark.library, pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
@@ -90,9 +90,9 @@ def test_one_camera_is_chosen_and_observations_are_kept():
 
     assert env.rollout(2)["pixels"].shape == (2, 1, 224, 224, 3)
     assert env.full_observation_spec["qp"].shape == (2,)
-    with pytest.raises(SpecError, match=r"\['left_cam', 'top_cam'\], found cameras=\['front'\]"):
+    with pytest.raises(ArgumentError, match=r"\['left_cam', 'top_cam'\], found cameras=\['front'\]"):
         RoboHiveEnv(NAME, from_pixels=True, cameras=["front"])
-    with pytest.raises(SpecError, match="need from_pixels=True"):
+    with pytest.raises(ArgumentError, match="need from_pixels=True"):
         RoboHiveEnv(NAME, cameras=["top_cam"])
 
 

@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("mlagents_envs")
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, check_env_specs, make_env
-from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, NotSupported, SpecError
 from steppe_unity import UnityMLAgentsEnv, UnityMLAgentsWrapper
 from tests.envs.unity.games import Relay, mock_game
 
@@ -195,7 +195,7 @@ def test_the_registry_without_a_network_is_an_error_with_advice():
 
 
 def test_a_file_and_a_registered_name_exclude_each_other():
-    with pytest.raises(SpecError, match="found both"):
+    with pytest.raises(ArgumentError, match="found both"):
         UnityMLAgentsEnv("a", "b")
 
 

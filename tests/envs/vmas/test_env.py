@@ -23,7 +23,7 @@ from steppe import (
     check_env_specs,
     make_env,
 )
-from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
+from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported, SpecError
 from steppe.specs import Categorical, OneHot, StackedComposite
 from steppe_testing import EnvConformance, PluginConformance
 from steppe_vmas import VmasEnv, VmasWrapper
@@ -244,7 +244,7 @@ def test_num_envs_alone_sets_the_batch_size() -> None:
         assert VmasEnv("balance", num_envs=2, batch_size=size).batch_size == (2,)
     assert VmasWrapper(raw("balance"), batch_size=[N]).batch_size == (N,)
     for size in (3, [3], [2, 1]):
-        with pytest.raises(SpecError, match=r"num_envs=2; found batch_size=.*Leave batch_size out"):
+        with pytest.raises(ArgumentError, match=r"num_envs=2; found batch_size=.*Leave batch_size out"):
             VmasEnv("balance", num_envs=2, batch_size=size)
 
 
@@ -266,7 +266,7 @@ def test_vmas_warns_about_arguments_that_no_scenario_takes() -> None:
 
 @pytest.mark.parametrize("count", [0, True, 2.0])
 def test_a_wrong_number_of_environments_is_refused(count: Any) -> None:
-    with pytest.raises(SpecError, match="num_envs must be an integer >= 1"):
+    with pytest.raises(ArgumentError, match="num_envs must be an integer >= 1"):
         VmasEnv("balance", num_envs=count)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from steppe.errors import EnvNotFound, LibraryMissing, NotSupported
+from steppe.errors import ArgumentError, EnvNotFound, LibraryMissing, NotSupported
 from steppe.registry import env_not_found
 from steppe.systems import render_without_display
 
@@ -126,7 +126,7 @@ def make_batch(
         NotSupported: unknown ``vectorization_mode``, or not available in this version of the library.
     """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 0:
-        raise ValueError(f"num_envs must be an integer >= 0, found {num_envs!r}.")
+        raise ArgumentError(f"num_envs must be an integer >= 0, found {num_envs!r}.")
     if vectorization_mode == "vector_entry_point":
         if not hasattr(adapter.module, "make_vec") or from_pixels or frame_skip:
             raise NotSupported(

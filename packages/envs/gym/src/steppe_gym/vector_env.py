@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 from steppe.batched import ParallelEnv, SerialEnv
 from steppe.envs import EnvBase
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported, SpecError
 from steppe.registry import env_factory, list_plugins
 from steppe.versions import set_gym_backend
 
@@ -159,7 +159,7 @@ def register_vec(id: str, env: Any = None, **settings: Any) -> None:
     registry = gymnasium.registry
     if id not in registry:
         if env is None:
-            raise ValueError(f"gymnasium does not know {id!r}: pass register_vec(id, env) what it stands for.")
+            raise ArgumentError(f"gymnasium does not know {id!r}: pass register_vec(id, env) what it stands for.")
         gymnasium.register(id=id, vector_entry_point=functools.partial(make_vec, env, **settings))
         return
     registry[id].vector_entry_point = functools.partial(make_vec, id if env is None else env, **settings)
@@ -179,7 +179,7 @@ class BatchVectorEnv(VectorEnv):  # type: ignore[misc]
         self._pending: tuple[str, Callable[[], Any]] | None = None
         observation_mode = settings.pop("observation_mode", "same")
         if observation_mode not in ("same", "different") and not _are_spaces(observation_mode):
-            raise ValueError(
+            raise ArgumentError(
                 f"observation_mode must be 'same', 'different' or a pair of spaces, found {observation_mode!r}."
             )
         rows = VectorRows(batch, mode, library="gymnasium", observation_mode=observation_mode, **settings)
@@ -219,7 +219,7 @@ class BatchVectorEnv(VectorEnv):  # type: ignore[misc]
         if seed is not None and np.ndim(seed) == 0:
             seed = [int(seed) + row for row in range(n)]
         if seed is not None and len(seed) != n:
-            raise ValueError(f"A list of seeds needs one for each of the {n} environments, found {len(seed)}.")
+            raise ArgumentError(f"A list of seeds needs one for each of the {n} environments, found {len(seed)}.")
         mask = None
         if options is not None and "reset_mask" in options:
             options = dict(options)
@@ -322,7 +322,9 @@ class BatchVectorEnv(VectorEnv):  # type: ignore[misc]
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
-            raise ValueError(f"set_attr needs a value for each of {self.num_envs} environments, found {len(values)}.")
+            raise ArgumentError(
+                f"set_attr needs a value for each of {self.num_envs} environments, found {len(values)}."
+            )
         self.rows.set(name, values)
 
     @property
@@ -366,7 +368,7 @@ def _mode(mode: Any) -> str:
         return NEXT_STEP if _STACKS_ARRAYS else SAME_STEP
     name = getattr(mode, "value", mode)
     if name not in _MODES:
-        raise ValueError(f"autoreset_mode must be 'next_step', 'same_step' or 'disabled', found {mode!r}.")
+        raise ArgumentError(f"autoreset_mode must be 'next_step', 'same_step' or 'disabled', found {mode!r}.")
     return _MODES[name]
 
 
@@ -426,9 +428,9 @@ def _reset_mask(mask: Any, n: int) -> np.ndarray:
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
         raise TypeError(f"{where} must be a numpy array of bool, found {mask!r}.")
     if mask.shape != (n,):
-        raise ValueError(f"{where} must have shape {(n,)}, found {mask.shape}.")
+        raise ArgumentError(f"{where} must have shape {(n,)}, found {mask.shape}.")
     if not mask.any():
-        raise ValueError(f"{where} must have a True: it resets no environment.")
+        raise ArgumentError(f"{where} must have a True: it resets no environment.")
     return mask
 
 

@@ -12,7 +12,7 @@ from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.envs import ActionCodec, set_in_wrappers
-from steppe.errors import LibraryMissing, NotSupported, SpecError
+from steppe.errors import ArgumentError, LibraryMissing, NotSupported, SpecError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
@@ -141,10 +141,10 @@ class GymWrapper(GymLikeEnv):
         """Infer ``env_info_spec``, and choose what a reset does with the values."""
         name = type(self).__name__
         if env_info_to not in ("options", "attributes"):
-            raise SpecError(f"{name}: env_info_to must be 'options' or 'attributes', found {env_info_to!r}.")
+            raise ArgumentError(f"{name}: env_info_to must be 'options' or 'attributes', found {env_info_to!r}.")
         if env_info is None:
             if env_info_to == "attributes":
-                raise SpecError(f"{name}: env_info_to='attributes' needs their names: env_info=['length'].")
+                raise ArgumentError(f"{name}: env_info_to='attributes' needs their names: env_info=['length'].")
             return
         if self._vector is not None:
             raise NotSupported(f"{name}: rows of the library's vector environments take no env_info; use SerialEnv.")
@@ -154,7 +154,9 @@ class GymWrapper(GymLikeEnv):
             if not isinstance(env_info, Mapping):
                 examples = self._attribute_values.examples
         elif not isinstance(env_info, Mapping):
-            raise SpecError(f"{name}: options have no value yet. Pass an example of each: env_info={{name: value}}.")
+            raise ArgumentError(
+                f"{name}: options have no value yet. Pass an example of each: env_info={{name: value}}."
+            )
         self.env_info_spec = spec_of_values(examples)
 
     def _options(self, env_info: dict[str, object] | None) -> dict[str, object] | None:

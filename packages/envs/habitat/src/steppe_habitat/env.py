@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from steppe.envs import MadeByName, base_arguments
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.versions import library_version, set_gym_backend
 from steppe_gym import GymWrapper
@@ -130,7 +130,9 @@ class HabitatEnv(MadeByName, HabitatWrapper):
         if not isinstance(device, list | tuple):
             return super().__new__(cls, *args, device=device, num_workers=num_workers, **kwargs)
         if num_workers != len(device):
-            raise SpecError(f"A list of devices has one for each of num_workers={num_workers} tasks, found {device}.")
+            raise ArgumentError(
+                f"A list of devices has one for each of num_workers={num_workers} tasks, found {device}."
+            )
         from steppe import ParallelEnv
 
         return ParallelEnv(num_workers, [functools.partial(cls, *args, device=each, **kwargs) for each in device])

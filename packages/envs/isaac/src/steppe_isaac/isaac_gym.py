@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import base_arguments
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary
 
@@ -186,7 +186,7 @@ class IsaacGymEnv(IsaacGymWrapper):
             raise TypeError(f"Pass the name of a task as task, found task={task!r} and env={env!r}.")
         name = env if task is None else task
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise SpecError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
+            raise ArgumentError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
         if name not in (names := gym_tasks()):
             raise env_not_found("isaacgym", str(name), names=names)
         base_kwargs = base_arguments(kwargs)

@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from steppe.arguments import ignored_argument
 from steppe.envs import base_arguments
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported
 from steppe.registry import AvailableEnvs, env_not_found
 
 from .libraries import lab_tasks, start_app
@@ -139,7 +139,7 @@ class IsaacLabWrapper(SelfResettingBatch):
     def _image(self, name: str, data_type: str) -> torch.Tensor:
         sensors = self._env.unwrapped.scene.sensors
         if name not in sensors:
-            raise SpecError(
+            raise ArgumentError(
                 f"The scene has no sensor {name!r}, found {sorted(sensors)}. Add a TiledCameraCfg of this name to the "
                 "configuration of the scene."
             )
@@ -271,7 +271,7 @@ class IsaacLabEnv(IsaacLabWrapper):
         **kwargs: Any,
     ) -> None:
         if num_envs is not None and (isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1):
-            raise SpecError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
+            raise ArgumentError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
         if enable_cameras is None:
             enable_cameras = render_mode == "rgb_array" or bool(kwargs.get("from_tiled_camera"))
         start_app(headless=headless, enable_cameras=enable_cameras)

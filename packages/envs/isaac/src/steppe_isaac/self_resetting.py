@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.arguments import ignored_argument
 from steppe.envs import LibraryWrapper
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported, SpecError
 from steppe.specs import Binary, Bounded, Composite, Unbounded
 from steppe_gym import space_to_spec
 
@@ -57,7 +57,7 @@ class SelfResettingBatch(LibraryWrapper):
     ) -> None:
         size = kwargs.pop("batch_size", None)
         if size is not None and tuple(torch.Size([size] if isinstance(size, int) else size)) not in ((n,), ()):
-            raise SpecError(f"The batch size of {n} environments is [{n}], found batch_size={size!r}.")
+            raise ArgumentError(f"The batch size of {n} environments is [{n}], found batch_size={size!r}.")
         if kwargs.pop("convert_actions_to_numpy", False):
             ignored_argument(type(self).__name__, "convert_actions_to_numpy", "actions are tensors of the library")
         super().__init__(device=library_device if device is None else device, batch_size=(n,), **kwargs)

@@ -9,7 +9,7 @@ import torch
 
 from steppe.arguments import ignored_argument
 from steppe.envs import ArrayEnv, LibraryWrapper, write_row
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported, SpecError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Bounded, Categorical, Composite, OneHot, Spec, Unbounded, numpy_to_torch_dtype_dict
 from steppe_multi_agent import GroupMap, MarlGroupMapType, group_agents
@@ -87,7 +87,7 @@ class MeltingpotWrapper(LibraryWrapper, ArrayEnv):
         if kwargs.get("batch_size"):
             raise NotSupported("A substrate has no batch_size. For a batch, call ParallelEnv(n, 'meltingpot:...').")
         if max_steps is not None and max_steps < 1:
-            raise SpecError(f"max_steps must be at least 1, found {max_steps}.")
+            raise ArgumentError(f"max_steps must be at least 1, found {max_steps}.")
         super().__init__(device=device, **kwargs)
         self.wrap_library(env)
         state = self.__dict__

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import EnvBase
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Categorical, Composite, Unbounded
 from steppe.storage import build_td
@@ -50,7 +50,7 @@ class OpenMLEnv(EnvBase):
     Raises:
         EnvNotFound: there is no such data set.
         StateError: the data set is not in the cache, and cannot be downloaded.
-        SpecError: the batch has more rows than the data set.
+        ArgumentError: the batch has more rows than the data set.
     """
 
     git_url = "https://github.com/scikit-learn/scikit-learn"
@@ -72,7 +72,9 @@ class OpenMLEnv(EnvBase):
         super().__init__(device=device, batch_size=() if batch_size is None else batch_size, **kwargs)
         size = self.batch_size.numel()
         if size > len(labels):
-            raise SpecError(f"The data set {dataset_name!r} has {len(labels)} rows, fewer than the batch of {size}.")
+            raise ArgumentError(
+                f"The data set {dataset_name!r} has {len(labels)} rows, fewer than the batch of {size}."
+            )
         state = self.__dict__
         state["dataset_name"] = dataset_name
         state["features"] = torch.from_numpy(features).float().to(self.device or "cpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.registry import env_not_found
 
 from .names import env_names, short_name
@@ -37,7 +37,7 @@ class OpenSpielEnv(OpenSpielWrapper):
 
     Raises:
         EnvNotFound: OpenSpiel has no such game.
-        SpecError: OpenSpiel refuses the parameters, or the game needs some.
+        ArgumentError: OpenSpiel refuses the parameters, or the game needs some.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OpenSpielEnv(OpenSpielWrapper):
         try:
             game = pyspiel.load_game(game_string, dict(parameters)) if parameters else pyspiel.load_game(game_string)
         except pyspiel.SpielError as error:
-            raise SpecError(
+            raise ArgumentError(
                 f"OpenSpiel cannot load {game_string!r} with the parameters {dict(parameters or {})}: {error}"
             ) from error
         super().__init__(

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import ActionRule, EnvBase, RowLayout, base_arguments, missing_action, no_layout_reason, step_mask
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Bounded, Categorical, Composite, OneHot, Spec, Unbounded
 from steppe.storage import build_td
@@ -59,7 +59,7 @@ class ProcgenWrapper(EnvBase):
         games = Games(env)
         size = kwargs.pop("batch_size", None)
         if size is not None and tuple(torch.Size([size] if isinstance(size, int) else size)) != (games.n,):
-            raise SpecError(f"The batch size of {games.n} games is [{games.n}], found batch_size={size!r}.")
+            raise ArgumentError(f"The batch size of {games.n} games is [{games.n}], found batch_size={size!r}.")
         super().__init__(batch_size=(games.n,), **kwargs)
         state = self.__dict__
         state["_env"], state["_games"] = env, games
@@ -181,7 +181,7 @@ class ProcgenEnv(ProcgenWrapper):
 
     Raises:
         EnvNotFound: Procgen has no such game.
-        SpecError: an argument that Procgen refuses.
+        ArgumentError: an argument that Procgen refuses.
     """
 
     def __init__(
@@ -225,4 +225,4 @@ def _make(name: str, num_envs: int, settings: dict[str, Any]) -> Any:
     try:
         return ProcgenGym3Env(num=num_envs, env_name=name, **settings)
     except (AssertionError, TypeError) as error:
-        raise SpecError(f"Procgen cannot make {name!r} with {settings}: {error}") from error
+        raise ArgumentError(f"Procgen cannot make {name!r} with {settings}: {error}") from error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from steppe.envs import MadeByName, base_arguments
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe_gym import GymWrapper
 
@@ -72,7 +72,7 @@ class RoboHiveEnv(MadeByName, RoboHiveWrapper):
 
     Raises:
         EnvNotFound: RoboHive has no such environment.
-        SpecError: an unknown camera, or cameras without ``from_pixels``.
+        ArgumentError: an unknown camera, or cameras without ``from_pixels``.
         LibraryMissing: RoboHive has no models yet.
     """
 
@@ -94,7 +94,7 @@ class RoboHiveEnv(MadeByName, RoboHiveWrapper):
         if env_name not in (names := env_names()):
             raise env_not_found("robohive", env_name, names=names)
         if not from_pixels and (cameras or from_depths):
-            raise SpecError(f"cameras={cameras} and from_depths={from_depths} need from_pixels=True.")
+            raise ArgumentError(f"cameras={cameras} and from_depths={from_depths} need from_pixels=True.")
         base_kwargs = base_arguments(kwargs)
         if from_pixels:
             kwargs["visual_keys"] = _visual_keys(self._cameras(env_name, cameras), depths=from_depths)
@@ -124,7 +124,7 @@ class RoboHiveEnv(MadeByName, RoboHiveWrapper):
         known = self.get_available_cams(env_name)
         unknown = sorted(set(cameras or ()) - set(known))
         if unknown or not known:
-            raise SpecError(f"{env_name!r} has the cameras {known}, found cameras={cameras}.")
+            raise ArgumentError(f"{env_name!r} has the cameras {known}, found cameras={cameras}.")
         return sorted(known if cameras is None else cameras)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from steppe.envs import ArrayEnv, LibraryWrapper, write_row
-from steppe.errors import ActionError, NotSupported
+from steppe.errors import ActionError, ArgumentError, NotSupported
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Categorical, Composite, OneHot, Spec, Unbounded
 
@@ -206,7 +206,7 @@ class SMACv2Wrapper(LibraryWrapper, ArrayEnv):
         """
         battle = self._battle
         if not 0 <= agent_index < battle.n_agents:
-            raise ValueError(f"agent_index must be at least 0 and below {battle.n_agents}, found {agent_index}.")
+            raise ArgumentError(f"agent_index must be at least 0 and below {battle.n_agents}, found {agent_index}.")
         kind = battle.agents[agent_index].unit_type
         for name in _UNIT_TYPES:
             if getattr(battle, f"{name}_id", None) == kind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from steppe.envs import base_arguments
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 
 from .starting import start
 from .wrapper import UnityMLAgentsWrapper
@@ -31,7 +31,7 @@ class UnityMLAgentsEnv(UnityMLAgentsWrapper):
             ``worker_id=1``, ``side_channels=[...]``, ...
 
     Raises:
-        SpecError: both a file and a registered name.
+        ArgumentError: both a file and a registered name.
         EnvNotFound: the registry has no such game, or cannot be read.
     """
 
@@ -47,7 +47,7 @@ class UnityMLAgentsEnv(UnityMLAgentsWrapper):
         **kwargs: Any,
     ) -> None:
         if file_name is not None and registered_name is not None:
-            raise SpecError(
+            raise ArgumentError(
                 f"Pass file_name or registered_name, found both: file_name={file_name!r}, "
                 f"registered_name={registered_name!r}."
             )

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import LibraryWrapper, RowLayout, base_arguments, no_layout_reason
-from steppe.errors import ActionError, NotSupported, SpecError
+from steppe.errors import ActionError, ArgumentError, NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Composite, Spec
 from steppe_multi_agent import GroupMap, group_agents
@@ -66,7 +66,8 @@ class VmasWrapper(LibraryWrapper):
         agent_names: the names of all agents, in the order of VMAS.
 
     Raises:
-        SpecError: ``group_map`` does not fit the agents, or ``batch_size`` the environment.
+        SpecError: ``group_map`` does not fit the agents.
+        ArgumentError: ``batch_size`` does not fit the environment.
     """
 
     git_url = "https://github.com/proroklab/VectorizedMultiAgentSimulator"
@@ -286,7 +287,7 @@ class VmasEnv(VmasWrapper):
 
     Raises:
         EnvNotFound: VMAS has no such scenario.
-        SpecError: ``num_envs`` is not a positive integer, or ``batch_size`` is another number.
+        ArgumentError: ``num_envs`` is not a positive integer, or ``batch_size`` is another number.
     """
 
     def __init__(
@@ -303,7 +304,7 @@ class VmasEnv(VmasWrapper):
         **kwargs: Any,
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise SpecError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
+            raise ArgumentError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
         import vmas
         from vmas.scenarios import load
 
@@ -339,10 +340,10 @@ def _batch_size(num_envs: int, requested: Any) -> tuple[int]:
     """Return the batch size of ``num_envs`` environments.
 
     Raises:
-        SpecError: another one was requested.
+        ArgumentError: another one was requested.
     """
     if requested not in (None, num_envs, (num_envs,), [num_envs]):
-        raise SpecError(
+        raise ArgumentError(
             f"The batch size of these environments is [{num_envs}], from num_envs={num_envs}; found "
             f"batch_size={requested!r}. Leave batch_size out."
         )

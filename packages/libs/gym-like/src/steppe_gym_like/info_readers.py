@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import as_numbers, wrong_shape
-from steppe.errors import SpecError
+from steppe.errors import ArgumentError
 from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 
 __all__ = ["BaseInfoDictReader", "InfoReader", "default_info_dict_reader"]
@@ -64,7 +64,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         if spec is not None:
             if isinstance(spec, list):
                 if self.keys is None or len(spec) != len(self.keys):
-                    raise SpecError("default_info_dict_reader: a list of specs needs as many keys.")
+                    raise ArgumentError("default_info_dict_reader: a list of specs needs as many keys.")
                 spec = dict(zip(self.keys, spec, strict=True))
             self._info_spec = dict(spec.items())
             if self.keys is None:
