@@ -12,7 +12,7 @@ import steppe
 import steppe.specs
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Bounded, Categorical, Composite, NonTensor, Spec, Unbounded
-from tests.core.specs.test_contract import (  # noqa: F401
+from tests.core.specs.test_spec import (  # noqa: F401
     test_attributes_say_what_the_data_is,
     test_data_is_made_checked_and_converted,
     test_devices_are_set_and_cleared,
