@@ -25,14 +25,14 @@ _ANY = 5
 #: that goes on copies the same values once more.
 _FREE, _IDLE, _WRITING, _WRITTEN = range(4)
 #: Seconds after which others finish columns.
-_PATIENCE = 0.02
+_TIMEOUT = 0.02
 
 
 class Journal:
     """What writers of a shared storage are writing.
 
     A writer copies its rows to its slot before it reserves columns and copies them there. So rows that a writer leaves
-    unfinished are finished by whoever samples, and rows that it has not reserved yet overwrite nothing.
+    unfinished are finished by the process that samples, and rows that it has not reserved yet overwrite nothing.
 
     Args:
         memory: the memory, with the regions of :meth:`regions`.
@@ -92,18 +92,18 @@ class Journal:
 
     # -- finishing for others -------------------------------------------------------------------------------------
 
-    def finish_others(self, finish: Callable[[int, int, int], None], patience: float = _PATIENCE) -> None:
+    def finish_others(self, finish: Callable[[int, int, int], None], timeout: float = _TIMEOUT) -> None:
         """Finish the columns of writers that have not gone on for a while, unless somebody holds the lock.
 
         Args:
             finish: copies columns of a slot to their places: a function of the slot, the first position and how many.
-            patience: seconds.
+            timeout: seconds.
         """
         now, seen = time.monotonic(), {}
         for slot in np.flatnonzero(self.slots[:, _STATE] == _WRITING).tolist():
             start = int(self.slots[slot, _START])
             since = seen[slot, start] = self._seen.get((slot, start), now)
-            if now - since < patience or not self.memory.lock.try_acquire():
+            if now - since < timeout or not self.memory.lock.try_acquire():
                 continue
             try:
                 state, first, n = self.slots[slot, : _N + 1].tolist()

@@ -200,13 +200,13 @@ class Ring:
                 self.stamps[first:last] = np.arange(1 + position, 1 + position + last - first)
                 position += last - first
 
-    def finish_others(self, copy: Callable[[int, int, int], None], patience: float | None = None) -> None:
+    def finish_others(self, copy: Callable[[int, int, int], None], timeout: float | None = None) -> None:
         """Finish columns of writers that were stopped or killed.
 
         Args:
             copy: copies rows of a slot of the journal to positions: a function of the slot, the first position and how
                 many columns.
-            patience: seconds that a writer has to go on; None: those of the journal.
+            timeout: seconds that a writer has to go on; None: those of the journal.
         """
 
         def finish(slot: int, start: int, n: int) -> None:
@@ -220,8 +220,8 @@ class Ring:
             self._stamp(start, n)
             self.words[FINISHED] += n
 
-        if self.journal is not None and not (self.settled and patience is None):
-            self.journal.finish_others(finish, *(() if patience is None else (patience,)))
+        if self.journal is not None and not (self.settled and timeout is None):
+            self.journal.finish_others(finish, *(() if timeout is None else (timeout,)))
 
     def edit(self) -> None:
         """Tell readers that data was changed in place."""
