@@ -14,7 +14,7 @@ pytest.importorskip("steppe_agents")
 import gymnasium
 
 from steppe import Collector, ParallelEnv, SerialEnv
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ArgumentError, NotSupported, SpecError
 from steppe_gym import GymEnv, GymWrapper
 
 
@@ -79,11 +79,11 @@ def test_an_environment_by_name_takes_its_attributes() -> None:
 def test_values_that_cannot_be_inferred_are_refused() -> None:
     with pytest.raises(SpecError, match=r"no attribute 'sized'. Numbers that it has: \['count', 'size', 'start'\]"):
         GymWrapper(wrapped(), env_info=["sized"], env_info_to="attributes")
-    with pytest.raises(SpecError, match="needs their names"):
+    with pytest.raises(ArgumentError, match="needs their names"):
         GymWrapper(wrapped(), env_info_to="attributes")
-    with pytest.raises(SpecError, match="Pass an example of each"):
+    with pytest.raises(ArgumentError, match="Pass an example of each"):
         GymWrapper(wrapped(), env_info=["start"])
-    with pytest.raises(SpecError, match="'options' or 'attributes', found 'goals'"):
+    with pytest.raises(ArgumentError, match="'options' or 'attributes', found 'goals'"):
         GymWrapper(wrapped(), env_info={"start": 1.0}, env_info_to="goals")  # type: ignore[arg-type]
     with pytest.raises(NotSupported, match="vector environments take no env_info"):
         GymEnv("CartPole-v1", 2, env_info=["length"], env_info_to="attributes")
