@@ -88,7 +88,7 @@ class Journal:
 
     def forget_writers(self) -> None:
         """Give up all slots; no writer may be at work."""
-        self.slots[:, _STATE] = _FREE
+        self.slots[self.slots[:, _STATE] != _FREE, _STATE] = _FREE  # a file without writers stays as it is
 
     # -- finishing for others -------------------------------------------------------------------------------------
 
