@@ -113,12 +113,13 @@ def clone(session: nox.Session) -> None:
     The new environment has only pip. Then further extras are installed, as error messages say.
     """
     # The tested versions. pip may have this build of torch in its cache.
-    pip = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "1"}
+    pip: dict[str, str | None] = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "1"}
     for lines in shell_blocks(ROOT / "README.md", "Install"):
         session.run("sh", "-e", "-c", lines, external=True, env=pip)
     session.run("python", "tools/try_extra.py", "gym", "vmas", env=HEADLESS)
     for extras in ("record", "agents,pools", "transforms", "dm-control"):
-        session.run("python", "-m", "pip", "install", f"steppe[{extras}]", env=pip)
+        # The README's setting counts: a variable of the machine would replace it.
+        session.run("python", "-m", "pip", "install", f"steppe[{extras}]", env={**pip, "PIP_FIND_LINKS": None})
         session.run("python", "tools/try_extra.py", *extras.split(","), env=HEADLESS)
 
 
