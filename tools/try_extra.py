@@ -115,7 +115,8 @@ def main(names: list[str]) -> None:
     loaded = plugins()
     print("\n".join(f"-- {one['kind']} {one['name']}: {one['state']}" for one in loaded), flush=True)
     own = {one["dist"] for one in loaded}
-    wanted = {f"steppe-{name}" for name in names} - {"steppe-all"}
+    # `all` and `transforms` name several packages, and none has their name.
+    wanted = {f"steppe-{name}" for name in names} & {package.name for package in packages()}
     if not wanted <= own:
         raise SystemExit(f"{sorted(wanted - own)} are not among the installed plugins {sorted(own)}")
     for distribution in sorted(own):
