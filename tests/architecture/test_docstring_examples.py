@@ -1,4 +1,4 @@
-"""Examples of public names, in docstrings and in docs/api-examples, run and print what they show."""
+"""Examples of public names, in docstrings and in docs/api-examples, run and print the output shown."""
 
 from __future__ import annotations
 

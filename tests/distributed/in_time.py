@@ -1,4 +1,4 @@
-"""The time in which an error must say what is wrong."""
+"""Time limit within which an error must be raised."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def state_of(pid: int) -> str:
 
 
 def test_rows_of_a_killed_program_are_finished_later(tmp_path: Path) -> None:
-    """A storage that opens the folder finishes what was being written."""
+    """A storage that opens the folder finishes the rows of the killed writer."""
     buffer = ReplayBuffer(storage=LazyMemmapStorage(100, scratch_dir=tmp_path))
     writers = buffer.writers(1, rows(0, 1))
     assert writers is not None

@@ -135,7 +135,7 @@ def test_starts_in_an_epoch_are_equally_likely() -> None:
     weights[0:2], weights[20:24], weights[60:69] = 1 / 2, 1 / 4, 1 / 9
 
     check_whole(slices)
-    # Each trajectory is in each epoch: the starts within one are what is drawn.
+    # Each epoch has each trajectory; only the starts within them are drawn.
     for first in (0, 20, 60):
         part = slice(first, first + 20)
         assert follows(np.bincount(start.numpy(), minlength=80)[part], weights[part])

@@ -1,4 +1,4 @@
-"""``steppe collect --format``: where the data goes, what is refused at once, and what a failure keeps."""
+"""``steppe collect --format``: the files, the errors before the first step, and the data after a failure."""
 
 from __future__ import annotations
 

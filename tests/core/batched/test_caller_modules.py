@@ -1,4 +1,4 @@
-"""Modules of the caller that workers may share after one import, and those that each worker imports."""
+"""Modules of the caller: the fork server imports some once, each worker imports the others."""
 
 from __future__ import annotations
 

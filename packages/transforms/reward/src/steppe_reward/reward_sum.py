@@ -217,7 +217,7 @@ class RewardSum(PlannedTransform):
         """Return which steps begin an episode of a reward, ``[*B, T]``."""
         names = names_of(key)
         levels = [as_key((*names[1:depth], "done")) for depth in range(len(names) - 1, 0, -1)]
-        if names[0] != "next":  # the data is what was below "next"
+        if names[0] != "next":  # the data is the content of "next"
             levels = [as_key((*names[:depth], "done")) for depth in range(len(names) - 1, -1, -1)]
             data = data.empty().update({"next": data, **data.select(("collector", "traj_ids"), strict=False)})
         done = next((key for key in levels if find_entry(data, below_next(key)) is not None), "done")
