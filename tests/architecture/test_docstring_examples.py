@@ -5,12 +5,13 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from steppe.registry import Registry, use
 from tests.architecture.test_docstrings import MODULES, is_ours
 from tools.site import api
 from tools.workspace import read_toml
@@ -48,12 +49,19 @@ def test_each_example_beside_the_code_is_of_a_public_name():
     assert sorted(set(BESIDE) - set(NAMES)) == []
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own_registry() -> Iterator[None]:
+    """Keep the environments that examples register from the tests of other files."""
+    with use(Registry()):
+        yield
+
+
 @pytest.mark.programs
 @pytest.mark.parametrize("name", sorted(WITH_EXAMPLE))
 def test_the_example_of_a_public_name_prints_what_it_shows(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     value = WITH_EXAMPLE[name]
-    names = {"torch": torch} if name in BESIDE else dict(vars(importlib.import_module(value.__module__)))
+    names = {"__name__": "__main__"}  # as a reader who copies the example into an interpreter
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     example = doctest.DocTestParser().get_doctest(BESIDE.get(name, value.__doc__), names, name, None, 0)
     printed: list[str] = []

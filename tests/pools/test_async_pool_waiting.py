@@ -121,6 +121,11 @@ def test_receiving_what_was_not_sent_is_an_error_and_no_hang(pool: Any, op: str)
         getattr(env, f"async_{op}_recv")()
 
 
+def test_receiving_from_a_pool_before_its_start_is_an_error(pool: Any) -> None:
+    with pytest.raises(StateError, match=r"1 step\(s\) requested, but none is pending\. Send first"):
+        pool([ArrayCountingEnv]).async_step_recv()
+
+
 def test_receiving_more_than_was_sent_is_an_error(pool: Any) -> None:
     env = pool([ArrayCountingEnv] * 3)
     td = env.rand_action(env.reset())

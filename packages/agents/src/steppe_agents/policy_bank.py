@@ -42,6 +42,7 @@ class PolicyBank(TensorDictModuleBase):
 
     Examples:
         >>> import torch
+        >>> from steppe import PolicyBank
         >>> from tensordict import TensorDict
         >>> bank = PolicyBank({n: lambda td, n=n: td.set("action", torch.full(td.batch_size, n)) for n in (3, 5)})
         >>> rows = TensorDict({"agent_info": {"policy_id": torch.tensor([5, 3, 5])}}, [3])

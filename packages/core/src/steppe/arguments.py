@@ -32,15 +32,6 @@ def ignored_argument(owner: str, name: str, instead: str, *, kind: str = "argume
         name: the argument.
         instead: the behaviour instead, a clause without a full stop: ``"rows are always in shared memory"``.
         kind: ``"argument"`` or ``"method"``.
-
-    Examples:
-        >>> import warnings
-        >>> with warnings.catch_warnings(record=True) as found:
-        ...     warnings.simplefilter("always")
-        ...     for _ in range(3):
-        ...         ignored_argument("Example", "pin_memory", "memory is page-locked where data goes to a GPU")
-        >>> [str(warning.message) for warning in found]
-        ['Example: the argument pin_memory has no effect: memory is page-locked where data goes to a GPU.']
     """
     if (owner, name) in _warned:
         return

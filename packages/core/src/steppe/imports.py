@@ -36,9 +36,6 @@ def lazy_exports(
         package: ``__name__`` of the package.
         modules: the names of each of its modules.
         kind: the kind of classes of other installed packages that can be imported from this one too.
-
-    Example:
-        >>> __getattr__, __dir__, __all__ = lazy_exports(__name__, {"env": ["BraxEnv", "BraxWrapper"]})
     """
     module_of = {name: module for module, names in (modules or {}).items() for name in names}
 

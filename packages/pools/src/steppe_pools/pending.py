@@ -129,11 +129,11 @@ class PendingCalls:
         what = f"async_{NAMES[op]}_recv"
         end = None if timeout is None else time.monotonic() + timeout
         wanted = least if end is None or most is None else most
-        backend = self.backend
-        assert backend is not None
         while True:
             check(what)
             rows = self._pending_rows(op, requested, least, what)
+            backend = self.backend
+            assert backend is not None  # the pool was started by the first of these calls
             try:
                 self._collect(backend)
                 ready = [row for row in rows if self.by_row[row].ended]

@@ -30,13 +30,6 @@ def make_composite_from_td(data: Any, *, unsqueeze_null_shapes: bool = True, dyn
 
     Raises:
         SpecError: ``data`` is no TensorDict.
-
-    Examples:
-        >>> import torch
-        >>> from tensordict import TensorDict
-        >>> data = TensorDict({"observation": torch.zeros(3, dtype=torch.uint8)})
-        >>> make_composite_from_td(data)["observation"]
-        Unbounded(shape=(3,), dtype=uint8)
     """
     if not is_tensor_collection(data) or isinstance(data, (NonTensorData, NonTensorStack)):
         raise SpecError(f"make_composite_from_td: expected a TensorDict, found {type(data).__name__}.")

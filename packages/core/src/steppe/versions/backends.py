@@ -86,10 +86,6 @@ def gym_backend(submodule: str | None = None) -> ModuleType:
 class set_gym_backend:
     """Choose between gymnasium and gym: for a ``with`` block, for a decorated function, or for the process.
 
-    >>> with set_gym_backend("gymnasium"):
-    ...     print(gym_backend().__name__)
-    gymnasium
-
     The choice of a ``with`` block or decorator is valid in the current context only (thread or asyncio task).
     ``set()`` sets the default of the process; ``with`` blocks override it.
 

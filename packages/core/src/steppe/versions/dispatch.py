@@ -42,15 +42,6 @@ def implement_for(
     The decorated function has a method ``register(from_version=None, to_version=None)``: a decorator that adds an
     implementation for the same library, whatever the name of the function. The first definition is then the fallback.
 
-    >>> @implement_for("packaging", None, "23.0")
-    ... def fun():
-    ...     return 0
-    >>> @implement_for("packaging", "23.0")
-    ... def fun():
-    ...     return 1
-    >>> fun()
-    1
-
     Args:
         library: import name of the library, the module, or a callable that returns it (called at once).
         from_version: first version inside the range; None for no lower bound.

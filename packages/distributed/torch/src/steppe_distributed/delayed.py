@@ -59,6 +59,7 @@ def submitit_delayed_launcher(
         LibraryMissing: submitit is not installed.
 
     Examples:
+        >>> from steppe import DistributedSyncDataCollector, submitit_delayed_launcher
         >>> @submitit_delayed_launcher(num_jobs=2)
         ... def main():
         ...     with DistributedSyncDataCollector(

@@ -20,6 +20,7 @@ __all__ = ["DMControlEnv"]
 class DMControlEnv(MadeByName, DMControlWrapper):
     """Make an environment of dm_control by its name.
 
+    >>> from steppe_dm_control import DMControlEnv
     >>> env = DMControlEnv("cheetah", "run", frame_skip=4)
     >>> env.rollout(3)["position"].shape
     torch.Size([3, 8])

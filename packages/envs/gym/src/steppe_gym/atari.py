@@ -76,6 +76,7 @@ class AtariScreens(SteppingTransform):
     :func:`atari_preprocessing` returns it with a stack of frames behind it and describes the arguments.
 
     >>> from steppe import TransformedEnv, make_env
+    >>> from steppe_gym import AtariScreens
     >>> env = TransformedEnv(make_env("gym:ALE/Pong-v5", frameskip=1), AtariScreens(noop_max=0))
     >>> env.reset()["pixels"].shape
     torch.Size([1, 84, 84])

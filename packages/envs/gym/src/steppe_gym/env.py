@@ -41,6 +41,7 @@ class GymEnv(MadeByName, GymWrapper):
 
     ``set_gym_backend`` chooses the library. gymnasium is the default if it is installed.
 
+    >>> from steppe import GymEnv
     >>> env = GymEnv("Pendulum-v1", frame_skip=2)
     >>> env.rollout(3)["observation"].shape
     torch.Size([3, 3])

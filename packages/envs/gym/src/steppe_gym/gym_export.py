@@ -43,8 +43,11 @@ def register_gym(
 ) -> None:
     """Register a steppe environment with gymnasium or gym.
 
+    >>> import gymnasium
+    >>> from steppe_gym import register_gym
     >>> register_gym("Swing-v0", "gym:Pendulum-v1")
-    >>> gymnasium.make("Swing-v0").reset(seed=0)  # doctest: +SKIP
+    >>> gymnasium.make("Swing-v0").action_space
+    Box(-2.0, 2.0, (1,), float32)
 
     Args:
         id: the id for the library's ``make``.

@@ -116,6 +116,7 @@ def as_vector_env(
     The spaces are made from the specs: one-hot rows become numbers. Rewards are those of the batch, as float64.
 
     >>> from steppe import SerialEnv
+    >>> from steppe_gym import as_vector_env
     >>> envs = as_vector_env(SerialEnv(2, "gym:CartPole-v1"))
     >>> envs.reset(seed=0)[0].shape, envs.action_space
     ((2, 4), MultiDiscrete([2 2]))
@@ -141,6 +142,8 @@ def as_vector_env(
 def register_vec(id: str, env: Any = None, **settings: Any) -> None:
     """Let ``gymnasium.make_vec`` make vector environments of steppe.
 
+    >>> import gymnasium
+    >>> from steppe_gym import register_vec
     >>> register_vec("CartPole-v1", num_processes=0)
     >>> gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
     BatchVectorEnv(CartPole-v1, num_envs=2)

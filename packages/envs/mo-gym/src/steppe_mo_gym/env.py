@@ -31,6 +31,7 @@ class MOGymWrapper(GymWrapper):
 class MOGymEnv(GymEnv):
     """Make an environment of MO-Gymnasium by its name.
 
+    >>> from steppe_mo_gym import MOGymEnv
     >>> MOGymEnv("deep-sea-treasure-v0").rollout(3)["next", "reward"].shape
     torch.Size([3, 2])
 

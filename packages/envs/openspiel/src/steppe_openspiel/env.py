@@ -24,6 +24,7 @@ class OpenSpielEnv(OpenSpielWrapper):
 
     See :class:`OpenSpielWrapper` for the data.
 
+    >>> from steppe_openspiel import OpenSpielEnv
     >>> env = OpenSpielEnv("kuhn_poker", parameters={"players": 3})
     >>> env.group_map
     {'agents': ['player_0', 'player_1', 'player_2']}

@@ -22,6 +22,7 @@ class PettingZooEnv(PettingZooWrapper):
 
     See :class:`PettingZooWrapper` for the data.
 
+    >>> from steppe_pettingzoo import PettingZooEnv
     >>> env = PettingZooEnv("mpe2/simple_tag_v3", max_cycles=50)
     >>> env.group_map
     {'adversary': ['adversary_0', 'adversary_1', 'adversary_2'], 'agent': ['agent_0']}

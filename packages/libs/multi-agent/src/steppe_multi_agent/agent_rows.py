@@ -22,6 +22,7 @@ class AgentRows:
     Each agent has a view of its part of each entry, so that its values are copied once, into storage:
 
     >>> import numpy as np
+    >>> from steppe_multi_agent import AgentRows
     >>> arrays = {("observation",): np.zeros((2, 3)), ("reward",): np.zeros((2, 1), np.float32)}
     >>> rows = AgentRows(["walker_0", "walker_1"], arrays)
     >>> rows.views[1]["observation"][...] = 5

@@ -72,6 +72,7 @@ def evaluate(
     of episodes (one more or less), so that short episodes are not counted more often than long ones. Steps are dropped
     as soon as they are counted: memory does not grow with the length of the episodes.
 
+    >>> import torch
     >>> from steppe import CategoricalActor, evaluate
     >>> actor = CategoricalActor(torch.nn.Linear(4, 2))
     >>> evaluate(actor, "gym:CartPole-v1", 5, seed=0).returns.shape
