@@ -26,6 +26,14 @@ def test_a_layout_has_key_shape_and_dtype_of_each_entry() -> None:
     assert layout.done_shapes["done"] == (1,)
 
 
+def test_rows_of_data_on_another_device_are_on_the_cpu() -> None:
+    """Their TensorDicts name no device, so that moving them moves the tensors."""
+    env = ArrayCountingEnv().to("meta")
+
+    assert RowLayout.of(env).device is None
+    assert env._reset()["observation"].is_meta
+
+
 def test_a_step_writes_observations_and_rewards() -> None:
     layout = RowLayout.of(ArrayCountingEnv())
 

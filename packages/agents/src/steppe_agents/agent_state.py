@@ -44,7 +44,8 @@ class AgentState:
         if not self.keys:
             return
         size = root.batch_size
-        state = self._agent.initial_state(root)
+        device = self._agent.device
+        state = self._agent.initial_state(root if device is None else root.to(device))
         for key in self.keys:
             leaf, value = self.spec[key], state.get(key, None)
             expected = (*size, *leaf.shape)
@@ -54,7 +55,8 @@ class AgentState:
                     f"initial_state of {self._agent.name} must return {key!r} of shape {expected} and dtype "
                     f"{leaf.dtype}, as its agent_state_spec says, found {returned}."
                 )
-        root.set("agent_state", state.select(*self.keys))
+        state = state.select(*self.keys)
+        root.set("agent_state", state if device is None else state.to(root.device or CPU))
 
     def begun(self, root: TensorDictBase, state: TensorDictBase, at: list[int]) -> TensorDictBase:
         """Return a copy of the states of all rows, in which some rows begin an episode.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensordict import TensorDictBase
+from torch import nn
 
 from steppe.collectors import AgentDeclarations
 from steppe.specs import Composite
@@ -29,6 +30,7 @@ class AgentView:
         name: the class of the policy, for errors.
         info_spec, state_spec: specs of one row, empty if the policy declares none.
         initial_state: returns the initial state of rows ``[k]``.
+        device: the GPU of the agent's parameters, on which it reads and returns data; None if they are on the CPU.
         begins_with_zeros: ``initial_state`` is the default, which returns zeros.
         replay: computes the entries of a replay; None if the policy has no such method.
         history: the number of previous steps that the policy reads; 0 for none.
@@ -46,6 +48,8 @@ class AgentView:
         self.initial_state: Callable[[TensorDictBase], TensorDictBase] = begin
         if self.begins_with_zeros:
             self.initial_state = self._zeros
+        parameter = next(agent.parameters(), None) if isinstance(agent, nn.Module) else None
+        self.device = None if parameter is None or parameter.is_cpu or self.begins_with_zeros else parameter.device
         replay: Any = getattr(agent, "replay", None)
         self.replay: Callable[[TensorDictBase], TensorDictBase] | None = replay if callable(replay) else None
         self.history: int = declared.history if "history" in declared.names and declared.history else 0

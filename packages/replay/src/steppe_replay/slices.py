@@ -369,7 +369,7 @@ class _FixedTable(TrajectoryTable):
 
     def __init__(self, storage: TensorStorage, values: torch.Tensor, *, ends: bool) -> None:
         super().__init__(storage, [], None)
-        self._values = values.movedim(-1, 0).reshape(values.shape[-1], -1).numpy()
+        self._values = values.movedim(-1, 0).reshape(values.shape[-1], -1).cpu().numpy()
         self._ends = ends
 
     def update(self) -> None:

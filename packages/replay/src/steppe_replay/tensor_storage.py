@@ -476,7 +476,7 @@ class TensorStorage(Storage):
         return None if self.device is None or self.device.type == "cpu" else self.device
 
     def take_entry(self, key: Any, index: np.ndarray) -> torch.Tensor:
-        """Return one entry of rows.
+        """Return one entry of rows, on the CPU, where samplers choose rows.
 
         Raises:
             KeyError: there is no such entry.
@@ -486,7 +486,7 @@ class TensorStorage(Storage):
             raise KeyError(
                 f"There is no entry {key!r} in this storage, which has {', '.join(sorted(map(_named, self._leaves)))}."
             )
-        value: torch.Tensor = self._leaves[path].take(index)
+        value: torch.Tensor = self._leaves[path].take(index).cpu()
         return value
 
     def has_entry(self, key: Any) -> bool:

@@ -19,7 +19,6 @@ from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
 from steppe.batched.loose_entries import LooseEntries
 from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
-from steppe.batched.readout import is_host
 from steppe.batched.storage_rows import BatchRows, rows_of_masks
 from steppe.batched.unbuffered import Messages, stack_rows
 from steppe.batched.view import BatchView
@@ -36,7 +35,7 @@ from steppe.envs import (
     written_by_policy,
 )
 from steppe.errors import ArgumentError, ClosedError, NotSupported, SpecError, StateError
-from steppe.specs import SPEC_KINDS, Composite
+from steppe.specs import SPEC_KINDS, Composite, is_host
 from steppe.storage import Storage, entries
 from steppe.workers import SHUTDOWN_TIMEOUT, InUse, exclusive, pickled
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from steppe.specs import Composite
+from steppe.specs import Composite, is_host
 from steppe.storage import Storage, TensorDictBuilder, build_td
 
-__all__ = ["HostReadout", "StagedReadout", "is_host", "readout"]
+__all__ = ["HostReadout", "StagedReadout", "readout"]
 
 _from_numpy = torch.from_numpy
 
@@ -111,8 +111,3 @@ class StagedReadout(HostReadout):
 def readout(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostReadout:
     """Return a readout for a device: staged for a GPU, otherwise on the host."""
     return (HostReadout if is_host(device) else StagedReadout)(storage, keys, spec, device)
-
-
-def is_host(device: torch.device | None) -> bool:
-    """Return whether data for this device stays in the memory of this process."""
-    return device is None or device.type == "cpu"

@@ -200,8 +200,8 @@ class Collector(DataCollectorBase):
         arguments.check(name, settings, defaults, has_workers=makers is not None, joins_batches=joins_batches)
         self.cat_results = "stack" if cat_results is None else cat_results
         settings["device"] = device = devices if device is None else device
-        default = None if makers is not None or device is None else device
-        stored = storing_device if storing_device is not None else default
+        one_device = device if isinstance(device, (str, int, torch.device)) else None
+        stored = one_device if storing_device is None else storing_device
         self.storing_device = None if stored is None else torch.device(stored)
         self.in_use = InUse(name)
         self.interruptor = interruptor

@@ -38,6 +38,7 @@ from .multi_categorical import MultiCategorical
 from .multi_one_hot import MultiOneHot
 from .nontensor import NonTensor
 from .one_hot import OneHot
+from .shaping import is_host
 from .stack_entries import check_no_exclusive_keys, contains_lazy_spec, every_leaf_key
 from .stacked import Stacked
 from .stacked_composite import StackedComposite
@@ -84,6 +85,7 @@ __all__ = [
     "contains_lazy_spec",
     "conversion_hint",
     "every_leaf_key",
+    "is_host",
     "is_key",
     "is_memory",
     "is_private",

@@ -17,7 +17,7 @@ from .shapes import Change, ShapeLike
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Shaped", "as_device"]
+__all__ = ["Shaped", "as_device", "is_host"]
 
 
 def as_device(device: DeviceLike) -> torch.device | None:
@@ -28,6 +28,11 @@ def as_device(device: DeviceLike) -> torch.device | None:
     if device.type == "cuda" and device.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+def is_host(device: torch.device | None) -> bool:
+    """Return whether data for this device stays in the memory of this process: on the CPU, or without a device."""
+    return device is None or device.type == "cpu"
 
 
 class Shaped(Spec):

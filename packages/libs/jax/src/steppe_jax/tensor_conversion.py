@@ -14,6 +14,8 @@ __all__ = ["to_argument", "to_data", "to_jax", "to_torch", "torch_device", "torc
 
 #: Up to this many bytes, copying on the CPU costs less than passing the array through dlpack.
 _SMALL = 64 * 1024
+#: XLA on a GPU refuses arrays that do not begin at a multiple of this many bytes.
+_ALIGNED = 16
 
 
 @functools.cache
@@ -79,12 +81,17 @@ def to_data(array: jax.Array, device: torch.device | None = None) -> torch.Tenso
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """Return a JAX array that shares the memory of a tensor, through dlpack.
+    """Return a JAX array of a tensor, through dlpack.
 
-    It is a copy if the tensor is not contiguous. Do not write into the tensor while the array is in use.
+    On the CPU it shares the memory of the tensor, unless that is not contiguous: do not write into the tensor while the
+    array is in use. On a GPU it is a copy, because XLA records the addresses of its own memory, and requires that
+    arrays begin at a multiple of 16 bytes, as a row of a tensor may not.
     """
-    tensor = tensor.detach()
-    return jax.dlpack.from_dlpack(tensor if tensor.is_contiguous() else tensor.contiguous())
+    tensor = tensor.detach().contiguous()
+    if tensor.device.type == "cpu":
+        return jax.dlpack.from_dlpack(tensor)
+    aligned = tensor.clone() if tensor.data_ptr() % _ALIGNED else tensor
+    return jax.dlpack.from_dlpack(aligned, copy=True)
 
 
 def to_argument(tensor: torch.Tensor) -> jax.Array | np.ndarray:

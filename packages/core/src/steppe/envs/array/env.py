@@ -16,6 +16,7 @@ from steppe.envs.env_info import info_for_library
 from steppe.envs.overridden_methods import STEP_METHODS, first_overridden, overridden
 from steppe.envs.seeding import system_seed
 from steppe.errors import NotSupported
+from steppe.specs import CPU, is_host
 
 __all__ = ["ArrayEnv"]
 
@@ -190,15 +191,12 @@ class ArrayEnv(EnvBase):
             )
         info = tensordict.get("env_info", None) if tensordict is not None else None
         fresh = self._forced_steps().reset(env_info=info_for_library(info))
-        return fresh.to(self.device) if self._elsewhere() else fresh
+        return fresh if is_host(self.device) else fresh.to(self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        source = tensordict.select(*self.action_keys).to("cpu") if self._elsewhere() else tensordict
-        following = self._forced_steps().step(source)
-        return following.to(self.device) if self._elsewhere() else following
-
-    def _elsewhere(self) -> bool:
-        return self.device is not None and self.device.type != "cpu"
+        if is_host(self.device):
+            return self._forced_steps().step(tensordict)
+        return self._forced_steps().step(tensordict.select(*self.action_keys).to(CPU)).to(self.device)
 
 
 def refuse_seed(kwargs: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.data_types import Key
-from steppe.specs import Composite, union
+from steppe.specs import Composite, is_host, union
 from steppe.storage import Layout, no_storage_reason, split_loose
 
 __all__ = ["RowField", "RowLayout"]
@@ -87,7 +87,8 @@ class RowLayout:
         specs = {kind: getattr(env, f"full_{kind}_spec") for kind in kinds}
         for _ in env.batch_size:
             specs = {kind: spec[0] for kind, spec in specs.items()}
-        return cls(**specs, device=env.device, **reads)
+        # Rows are on the CPU. If the data is elsewhere, their TensorDicts have no device, and are moved by the caller.
+        return cls(**specs, device=env.device if is_host(env.device) else None, **reads)
 
     @property
     def root_keys(self) -> list[Key]:
@@ -114,7 +115,7 @@ def no_layout_reason(env: Any, *, loose: bool = False) -> str | None:
         env: an object with the specs and the device of an environment.
         loose: whether observations without a fixed layout, such as text, are allowed.
     """
-    if env.device is not None and env.device.type != "cpu":
+    if not is_host(env.device):
         return f"its data is on {env.device}."
     specs = {kind: getattr(env, f"full_{kind}_spec") for kind in ("observation", "reward", "done", "action")}
     if loose:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from steppe.envs import RowLayout, Rows
-from steppe.specs import Composite
+from steppe.specs import Composite, is_host
 from steppe.storage import Layout, no_storage_reason
 from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, Link
 from steppe.transforms.transform_keys import DONE_NAMES, Key
@@ -319,7 +319,7 @@ def _no_rows_reason(link: Link) -> str | None:
             return f"behind {name} the state {key!r} is no observation."
     if after.batch_size:
         return f"{name} gives the data a batch size."
-    if after.device is not None and after.device.type != "cpu":
+    if not is_host(after.device):
         return f"{name} moves the data to {after.device}."
     for key, out_key in hook.pairs or ():
         if not any(spec.get(key, None) is not None for spec in (specs.observation, specs.reward, specs.done)):
