@@ -166,7 +166,7 @@ def test_weights_of_a_policy_on_the_gpu_reach_the_workers(kind: Any) -> None:
         assert batch["action"].all()
 
 
-def test_one_policy_on_the_gpu_acts_for_all_slow_environments() -> None:
+def test_a_policy_on_the_gpu_acts_for_slow_environments() -> None:
     with AsyncBatchedCollector(
         [cart_pole] * 3, network("cuda"), frames_per_batch=60, policy_device="cuda", total_frames=120
     ) as collector:
@@ -239,7 +239,7 @@ def requested(device: str | None) -> tuple[Any, Any]:
         return agent, collector.execute(agent_info={"stride": torch.tensor([1, 2, 3, 1, 2])}).result()
 
 
-def test_requests_to_an_agent_on_the_gpu_give_the_same_trajectories() -> None:
+def test_an_agent_on_the_gpu_gives_the_same_trajectories() -> None:
     (_, expected), (_, found) = requested(None), requested("cuda")
 
     assert found.length.tolist() == expected.length.tolist()
@@ -247,7 +247,7 @@ def test_requests_to_an_agent_on_the_gpu_give_the_same_trajectories() -> None:
         assert torch.equal(found.steps[key].cpu(), expected.steps[key])
 
 
-def test_a_replay_on_the_gpu_has_the_gradients_of_one_on_the_cpu() -> None:
+def test_a_replay_on_the_gpu_has_the_same_gradients() -> None:
     gradients = []
     for device in (None, "cuda"):
         agent, trajectories = requested(device)
@@ -295,7 +295,7 @@ def test_vmas_steps_on_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["gymnax", "pgx", "brax"])
-def test_environments_of_jax_on_the_gpu_give_torch_data_there(namespace: str) -> None:
+def test_environments_of_jax_give_data_on_the_gpu(namespace: str) -> None:
     jax = pytest.importorskip("jax")
     pytest.importorskip(namespace)
     if jax.default_backend() != "gpu":
