@@ -75,6 +75,8 @@ SITE_LIBRARIES = [
     *("playwright", "axe-playwright-python"),
 ]
 
+# What the learning curves compare with, and draw with.
+CURVE_LIBRARIES = ["stable-baselines3>=2.7", "sb3-contrib>=2.7", "matplotlib", "pandas"]
 
 # Run tests on all cores. The tests of a file share environments, so they stay in one process. Keep the order of files:
 # by default, xdist runs files with few tests last, and one core would wait for their long tests.
@@ -398,6 +400,27 @@ def site(session: nox.Session) -> None:
     session.run("python", "-m", "tools.site.check", str(folder / "html"))
     session.run("python", "tools/gallery.py", "--check", env=HEADLESS)
     session.run("python", "-m", "pytest", "tests/site", *session.posargs, env={"STEPPE_SITE": str(folder / "html")})
+
+
+@nox.session
+def curves(session: nox.Session) -> None:
+    """Train the programs of docs/examples and Stable-Baselines3 with five seeds, and draw their learning curves.
+
+    Arguments after ``--`` are passed to tools/learning_curves.py, such as ``--jobs 8 --only ppo-cartpole``.
+    """
+    install_for_tests(session)
+    session.install("-c", str(CONSTRAINTS), *CURVE_LIBRARIES)
+    session.run("python", "tools/learning_curves.py", *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def gallery(session: nox.Session) -> None:
+    """Draw the pictures of environments again, and write their manifest.
+
+    Arguments after ``--`` are passed to tools/gallery.py, such as ids of environments, or ``--check``.
+    """
+    install_for_tests(session)
+    session.run("python", "tools/gallery.py", *session.posargs, env=HEADLESS)
 
 
 @nox.session(venv_backend="none")

@@ -1,6 +1,9 @@
-"""DQN on CartPole in one file: workers fill a replay buffer, and double Q-learning with n-step returns samples it.
+"""DQN in one file: workers fill a replay buffer, and double Q-learning with n-step returns samples it.
 
-python docs/examples/dqn.py [--frames 50000] [--seed 0] [--n-step 3] [--prioritized] [--save dqn.pt]
+python docs/examples/dqn.py [--env gym:CartPole-v1] [--frames N] [--seed 0] [--n-step 3] [--prioritized]
+                            [--plot dqn.png] [--save dqn.pt]
+
+CartPole reaches 500 within 50,000 frames. `--env gym:ALE/Qbert-v5` learns from small screens.
 """
 
 from __future__ import annotations
@@ -8,19 +11,77 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
 
 import torch
+from rich.progress import Progress
+from tensordict.nn import TensorDictModule
 from torch import nn
 from torch.nn.functional import one_hot, smooth_l1_loss
 
-from steppe import LazyTensorStorage, MultiaSyncDataCollector, PrioritizedSampler, RandomSampler, TensorDictReplayBuffer
-from steppe import make_env as make
-from steppe.transforms import MultiStepTransform
+from steppe import (
+    EnvBase,
+    ExplorationType,
+    LazyTensorStorage,
+    MultiAsyncCollector,
+    MultiStepTransform,
+    PrioritizedSampler,
+    RandomSampler,
+    SerialEnv,
+    SignTransform,
+    TensorDictReplayBuffer,
+    TransformedEnv,
+    atari_preprocessing,
+    evaluate,
+    exploration_type,
+    make_env,
+)
 
-CARTPOLE = "gym:CartPole-v1"
-N_WORKERS, N_STEPS, UPDATES, BATCH = 2, 128, 64, 128
-GAMMA, LEARNING_RATE, TAU, CAPACITY = 0.99, 1e-3, 0.01, 50_000
-RANDOM_FRAMES, EPSILON, EXPLORATION = 1_000, 0.05, 0.2
+
+class Settings(NamedTuple):
+    """Settings for one environment; each of ``n_workers`` collects ``n_steps`` frames, then ``updates`` follow."""
+
+    frames: int
+    n_workers: int
+    n_steps: int
+    updates: int
+    batch: int
+    learning_rate: float
+    exploration: float
+    evaluate_every: int
+    episodes: int
+
+
+SETTINGS = {
+    "gym:CartPole-v1": Settings(50_000, 2, 128, 64, 128, 1e-3, 0.2, 40, 10),
+    "gym:ALE/Qbert-v5": Settings(51_200, 1, 128, 64, 32, 2.5e-4, 0.1, 50, 10),
+}
+GAMMA, TAU, CAPACITY, RANDOM_FRAMES, EPSILON, SCREEN = 0.99, 0.01, 50_000, 1_000, 0.05, 42
+
+
+def make(name: str, learn: bool = False) -> EnvBase:
+    """Return one environment; a game shows its last four screens, small, and ``learn`` keeps the signs of rewards."""
+    if "ALE/" not in name:
+        return make_env(name)
+    game = make_env(name, frameskip=1, repeat_action_probability=0.0)
+    env = TransformedEnv(game, atari_preprocessing(screen_size=SCREEN))
+    return TransformedEnv(env, SignTransform(["reward"])) if learn else env
+
+
+class Scale(nn.Module):
+    def forward(self, screens: torch.Tensor) -> torch.Tensor:
+        return screens / 255
+
+
+def net(shape: torch.Size, n_actions: int) -> nn.Module:
+    """Return a net that maps observations of a shape to the values of the actions."""
+    if len(shape) == 3:
+        screens = [Scale(), nn.Conv2d(shape[0], 16, 8, stride=4), nn.ReLU(), nn.Conv2d(16, 32, 4, stride=2), nn.ReLU()]
+        layers = [*screens, nn.Flatten(-3), nn.Linear(32 * 3 * 3, 256), nn.ReLU(), nn.Linear(256, n_actions)]
+    else:
+        layers = [nn.Linear(shape[-1], 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, n_actions)]
+    return nn.Sequential(*layers)
 
 
 class EpsilonGreedy(nn.Module):
@@ -31,42 +92,45 @@ class EpsilonGreedy(nn.Module):
         self.q, self.epsilon = q, 1.0
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        best = self.q(observation).argmax(-1)
-        explore = torch.rand(best.shape) < self.epsilon
-        return one_hot(torch.where(explore, torch.randint(2, best.shape), best), 2)
-
-
-def net() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2))
-
-
-def evaluate(policy: EpsilonGreedy, episodes: int, seed: int) -> float:
-    """Return the mean return of episodes with the best actions."""
-    policy = copy.deepcopy(policy)
-    policy.epsilon = 0.0
-    with make(CARTPOLE) as env, torch.no_grad():
-        env.set_seed(seed)
-        return sum(float(env.rollout(500, policy)["next", "reward"].sum()) for _ in range(episodes)) / episodes
+        values = self.q(observation)
+        action, n_actions = values.argmax(-1), values.shape[-1]
+        if exploration_type() == ExplorationType.RANDOM:
+            explore = torch.rand(action.shape) < self.epsilon
+            action = torch.where(explore, torch.randint(n_actions, action.shape), action)
+        return one_hot(action, n_actions)
 
 
 def train(
-    frames: int, seed: int, n: int = 3, prioritized: bool = False, evaluate_every: int = 40, save: str | None = None
+    frames: int,
+    seed: int,
+    n: int = 3,
+    prioritized: bool = False,
+    evaluate_every: int | None = None,
+    name: str = "gym:CartPole-v1",
+    save: str | None = None,
 ) -> Iterator[tuple[int, float]]:
-    """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
+    """Train; yield ``(frames, mean return of some episodes)`` after some batches."""
+    settings = SETTINGS[name]
     torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
-    policy = EpsilonGreedy(net())
-    target = copy.deepcopy(policy.q)
-    optimiser = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
+    with make(name) as env:
+        observation = "pixels" if "pixels" in env.observation_spec else "observation"
+        greedy = EpsilonGreedy(net(env.observation_spec[observation].shape, env.action_spec.space.n))
+    q, policy = greedy.q, TensorDictModule(greedy, [observation], ["action"])
+    target = copy.deepcopy(q)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
     sampler = PrioritizedSampler(CAPACITY, alpha=0.6, beta=0.4) if prioritized else RandomSampler()
     buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH, transform=MultiStepTransform(n, GAMMA)
+        storage=LazyTensorStorage(CAPACITY),
+        sampler=sampler,
+        batch_size=settings.batch,
+        transform=MultiStepTransform(n, GAMMA),
     )
-    collector = MultiaSyncDataCollector(
-        [CARTPOLE] * N_WORKERS,
+    collector = MultiAsyncCollector(
+        [partial(make, name, learn=True)] * settings.n_workers,
         policy,
-        frames_per_batch=N_STEPS,
-        total_frames=frames // N_STEPS * N_STEPS,
+        frames_per_batch=settings.n_steps,
+        total_frames=frames // settings.n_steps * settings.n_steps,
         init_random_frames=RANDOM_FRAMES,
         replay_buffer=buffer,
         seed=seed,
@@ -75,15 +139,15 @@ def train(
         for number, _ in enumerate(collector, 1):
             if buffer.write_count < RANDOM_FRAMES:
                 continue
-            for _ in range(UPDATES):
+            for _ in range(settings.updates):
                 batch = buffer.sample()
                 # "next" is what came after n steps, or after those up to the end of the episode.
-                after, reward, terminated = (batch["next", key] for key in ("observation", "reward", "terminated"))
+                after, reward, terminated = (batch["next", key] for key in (observation, "reward", "terminated"))
                 with torch.no_grad():
-                    best = policy.q(after).argmax(-1, keepdim=True)
+                    best = q(after).argmax(-1, keepdim=True)
                     later = target(after).gather(-1, best).squeeze(-1)
                     goal = reward.squeeze(-1) + batch["gamma"] * later * ~terminated.squeeze(-1)
-                value = (policy.q(batch["observation"]) * batch["action"]).sum(-1)
+                value = (q(batch[observation]) * batch["action"]).sum(-1)
                 weight = batch["priority_weight"] if prioritized else 1.0
                 loss = (weight * smooth_l1_loss(value, goal, reduction="none")).mean()
                 optimiser.zero_grad()
@@ -93,26 +157,42 @@ def train(
                 if prioritized:
                     buffer.update_priority(batch["index"], (value - goal).detach().abs())
                 with torch.no_grad():
-                    for old, new in zip(target.parameters(), policy.q.parameters(), strict=True):
+                    for old, new in zip(target.parameters(), q.parameters(), strict=True):
                         old.lerp_(new, TAU)
-            explored = buffer.write_count / (EXPLORATION * frames)
-            collector.update_policy_weights_(attributes={"epsilon": max(EPSILON, 1.0 - explored)})
-            if number % evaluate_every == 0:
+            epsilon = max(EPSILON, 1.0 - buffer.write_count / (settings.exploration * frames))
+            collector.update_policy_weights_(attributes={"module.epsilon": epsilon})
+            if number % (evaluate_every or settings.evaluate_every) == 0:
                 if save:
-                    torch.save(policy.state_dict(), save)
-                yield buffer.write_count, evaluate(policy, 10, seed + 1000)
+                    torch.save(greedy.state_dict(), save)
+                envs = partial(SerialEnv, settings.episodes, partial(make, name))
+                yield buffer.write_count, evaluate(policy, envs, settings.episodes, seed=seed + 1000).mean
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=50_000)
+    parser.add_argument("--env", default="gym:CartPole-v1", choices=sorted(SETTINGS))
+    parser.add_argument("--frames", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--n-step", type=int, default=3)
     parser.add_argument("--prioritized", action="store_true")
+    parser.add_argument("--plot", help="file for a plot of the learning curve")
     parser.add_argument("--save", help="file for the weights, written at each evaluation")
     args = parser.parse_args()
-    for frames, mean_return in train(args.frames, args.seed, args.n_step, args.prioritized, save=args.save):
-        print(f"{frames:>8} frames  mean return {mean_return:6.1f}", flush=True)
+    total = args.frames or SETTINGS[args.env].frames
+    curve = []
+    with Progress() as progress:
+        task = progress.add_task("train", total=total)
+        points = train(total, args.seed, args.n_step, args.prioritized, name=args.env, save=args.save)
+        for frames, mean_return in points:
+            curve.append((frames, mean_return))
+            progress.update(task, completed=frames)
+            progress.console.print(f"{frames:>8} frames  mean return {mean_return:6.1f}")
+    if args.plot:
+        import matplotlib.pyplot as plt
+
+        plt.plot(*zip(*curve, strict=True))
+        plt.gca().set(xlabel="frames", ylabel="mean return")
+        plt.savefig(args.plot, bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """SAC in one file: a worker fills a replay buffer while this process learns from it.
 
-python docs/examples/sac.py [--env gym:Pendulum-v1] [--frames N] [--seed 0] [--n-step 1] [--prioritized] [--save sac.pt]
+python docs/examples/sac.py [--env ID] [--frames N] [--seed 0] [--n-step 1] [--prioritized] [--plot FILE] [--save FILE]
 """
 
 from __future__ import annotations
@@ -10,56 +10,73 @@ import copy
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 import torch
+from rich.progress import Progress
 from torch import nn
 
 from steppe import (
+    AsyncCollector,
     CatTensors,
     Compose,
     DoubleToFloat,
     EnvBase,
+    ExplorationType,
     FrameSkipTransform,
     LazyTensorStorage,
     MultiStepTransform,
     PrioritizedSampler,
     RandomSampler,
+    SerialEnv,
     TensorDictReplayBuffer,
     TransformedEnv,
-    aSyncDataCollector,
+    evaluate,
+    exploration_type,
     make_env,
 )
 
-PENDULUM, SWINGUP = "gym:Pendulum-v1", "dm:cartpole-swingup"
-FRAMES = {PENDULUM: 15_000, SWINGUP: 15_000}
+
+class Settings(NamedTuple):
+    """Settings for one environment."""
+
+    frames: int
+    hidden: int
+    learning_rate: float
+
+
+SETTINGS = {
+    "gym:Pendulum-v1": Settings(15_000, 128, 1e-3),
+    "gym:HalfCheetah-v5": Settings(20_000, 256, 3e-4),
+    "dm:cartpole-swingup": Settings(15_000, 128, 1e-3),
+}
 N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
-GAMMA, TAU, LEARNING_RATE = 0.99, 0.005, 1e-3
+GAMMA, TAU = 0.99, 0.005
 
 
 def make(name: str) -> EnvBase:
     """Return an environment with one vector of observations; in dm_control's, an action lasts four steps."""
-    if name == PENDULUM:
-        return make_env(name)
-    vector = CatTensors(["position", "velocity"], "observation")
-    return TransformedEnv(make_env(name), Compose(FrameSkipTransform(4), vector, DoubleToFloat()))
+    steps = [FrameSkipTransform(4), CatTensors(["position", "velocity"], "observation")] if name[:3] == "dm:" else []
+    return TransformedEnv(make_env(name), Compose(*steps, DoubleToFloat()))
 
 
-def net(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, outputs))
+def net(inputs: int, hidden: int, outputs: int) -> nn.Module:
+    layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs)]
+    return nn.Sequential(*layers)
 
 
 class Actor(nn.Module):
     """A normal distribution, squashed to the bounds of the action."""
 
-    def __init__(self, inputs: int, actions: int, highest: float) -> None:
+    def __init__(self, inputs: int, hidden: int, actions: int, highest: float) -> None:
         super().__init__()
-        self.net, self.highest, self.mean_only = net(inputs, 2 * actions), highest, False
+        self.net, self.highest = net(inputs, hidden, 2 * actions), highest
 
     def sample(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return actions ``[n, k]`` and their log-probabilities ``[n]``."""
         loc, log_scale = self.net(observation).chunk(2, -1)
         log_scale = log_scale.clamp(-5, 2)
-        noise = torch.zeros_like(loc) if self.mean_only else torch.randn_like(loc)
+        noise = torch.randn_like(loc) * (exploration_type() == ExplorationType.RANDOM)  # evaluate() acts without noise
         raw = loc + log_scale.exp() * noise
         # log(1 - tanh(raw)^2), in a form without overflow.
         squash = 2 * (math.log(2) - raw - nn.functional.softplus(-2 * raw))
@@ -73,23 +90,13 @@ class Actor(nn.Module):
 class Critics(nn.Module):
     """Two estimates of the value of an action."""
 
-    def __init__(self, inputs: int) -> None:
+    def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.nets = nn.ModuleList([net(inputs, 1), net(inputs, 1)])
+        self.nets = nn.ModuleList([net(inputs, hidden, 1), net(inputs, hidden, 1)])
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return both estimates, ``[2, n]``."""
-        both = torch.cat([observation, action], -1)
-        return torch.stack([each(both).squeeze(-1) for each in self.nets])
-
-
-def evaluate(name: str, actor: Actor, episodes: int, seed: int) -> float:
-    """Return the mean return of episodes without noise."""
-    actor = copy.deepcopy(actor)
-    actor.mean_only = True
-    with make(name) as env, torch.no_grad():
-        env.set_seed(seed)
-        return sum(float(env.rollout(1_000, actor)["next", "reward"].sum()) for _ in range(episodes)) / episodes
+        return torch.stack([each(torch.cat([observation, action], -1)).squeeze(-1) for each in self.nets])
 
 
 def train(
@@ -98,26 +105,25 @@ def train(
     n: int = 1,
     prioritized: bool = False,
     evaluate_every: int = 40,
-    name: str = PENDULUM,
+    name: str = "gym:Pendulum-v1",
     save: str | None = None,
 ) -> Iterator[tuple[int, float]]:
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
     torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
+    settings = SETTINGS[name]
     with make(name) as env:
-        inputs, spec = env.observation_spec["observation"].shape[-1], env.action_spec
-    n_actions = spec.shape[-1]
-    actor = Actor(inputs, n_actions, float(spec.space.high.max()))
-    critics, log_alpha = Critics(inputs + n_actions), torch.zeros((), requires_grad=True)
+        inputs, n_actions = env.observation_spec["observation"].shape[-1], env.action_spec.shape[-1]
+        actor = Actor(inputs, settings.hidden, n_actions, float(env.action_spec.space.high.max()))
+    critics, log_alpha = Critics(inputs + n_actions, settings.hidden), torch.zeros((), requires_grad=True)
     target = copy.deepcopy(critics)
-    optimisers = [
-        torch.optim.Adam(group, lr=LEARNING_RATE) for group in (actor.parameters(), critics.parameters(), [log_alpha])
-    ]
+    adam = partial(torch.optim.Adam, lr=settings.learning_rate)
+    optimisers = [adam(group) for group in (actor.parameters(), critics.parameters(), [log_alpha])]
     sampler = PrioritizedSampler(CAPACITY, alpha=0.6, beta=0.4) if prioritized else RandomSampler()
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH, transform=MultiStepTransform(n, GAMMA)
     )
-    collector = aSyncDataCollector(
+    collector = AsyncCollector(
         partial(make, name),
         actor,
         frames_per_batch=N_STEPS,
@@ -160,22 +166,33 @@ def train(
             if number % evaluate_every == 0:
                 if save:
                     torch.save(actor.state_dict(), save)
-                yield buffer.write_count, evaluate(name, actor, 10, seed + 1000)
+                envs = partial(SerialEnv, 10, partial(make, name))
+                yield buffer.write_count, evaluate(actor, envs, 10, seed=seed + 1000).mean
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default=PENDULUM, choices=sorted(FRAMES))
-    parser.add_argument("--frames", type=int, help="default: that of FRAMES")
+    parser.add_argument("--env", default="gym:Pendulum-v1", choices=sorted(SETTINGS))
+    parser.add_argument("--frames", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--n-step", type=int, default=1)
     parser.add_argument("--prioritized", action="store_true")
+    parser.add_argument("--plot", help="file for a plot of the learning curve")
     parser.add_argument("--save", help="file for the weights, written at each evaluation")
     args = parser.parse_args()
-    total = args.frames or FRAMES[args.env]
-    arguments = {"name": args.env, "save": args.save}
-    for frames, mean_return in train(total, args.seed, args.n_step, args.prioritized, **arguments):
-        print(f"{frames:>8} frames  mean return {mean_return:7.1f}", flush=True)
+    total, curve = args.frames or SETTINGS[args.env].frames, []
+    with Progress() as progress:
+        task = progress.add_task("train", total=total)
+        points = train(total, args.seed, args.n_step, args.prioritized, name=args.env, save=args.save)
+        for frames, mean_return in points:
+            curve.append((frames, mean_return))
+            progress.update(task, completed=frames)
+            progress.console.print(f"{frames:>8} frames  mean return {mean_return:7.1f}")
+    if args.plot:
+        import matplotlib.pyplot as plt
+
+        plt.plot(*zip(*curve, strict=True))
+        plt.savefig(args.plot, bbox_inches="tight")
 
 
 if __name__ == "__main__":

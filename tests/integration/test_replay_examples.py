@@ -32,6 +32,20 @@ def test_sac_runs_in_a_short_form(n: int, prioritized: bool) -> None:
     assert all(-2000 <= mean_return <= 0 for _, mean_return in curve)
 
 
+def test_dqn_plays_an_atari_game() -> None:
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    curve = list(example("dqn")["train"](1_280, 0, evaluate_every=10, name="gym:ALE/Qbert-v5"))
+    assert len(curve) == 1
+    assert curve[0][1] % 2.5 == 0, "a mean of ten returns, which are multiples of 25"
+
+
+def test_sac_runs_on_halfcheetah() -> None:
+    curve = list(example("sac")["train"](1_100, 0, evaluate_every=22, name="gym:HalfCheetah-v5"))
+    assert len(curve) == 1
+    assert -1_000 < curve[0][1] < 1_000
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_dqn_and_sac_learn() -> None:

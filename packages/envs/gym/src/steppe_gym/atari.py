@@ -11,14 +11,15 @@ from tensordict import TensorDictBase
 
 import steppe
 from steppe.errors import ArgumentError, NotSupported
-from steppe.specs import CPU, Bounded, Composite, Unbounded
-from steppe.transforms import Compose, EnvSpecs, SteppingTransform
+from steppe.specs import Bounded, Composite
+from steppe.transforms import Compose, SteppingTransform
+
+from .wrapper import GymWrapper
 
 __all__ = ["AtariScreens", "atari_preprocessing"]
 
-#: The last screen before it is resized, which the last step of an episode may show.
-_SCREEN = "__screen"
-_LIVES = "__lives"
+#: Steps the game once with an action; returns reward, terminated and truncated.
+_StepGame = Callable[[], tuple[float, bool, bool]]
 
 
 def atari_preprocessing(
@@ -83,6 +84,13 @@ class AtariScreens(SteppingTransform):
     """
 
     writes_done = True
+    keeps_nothing = True
+
+    # The game is in the emulator, not in the data: so is what a step shows of the frames before it. The last screen is
+    # not resized; the last step of an episode may show it.
+    _screen: np.ndarray[Any, Any] | None = None
+    _lives = 0
+    _derived = (*SteppingTransform._derived, "_screen", "_lives")
 
     def __init__(
         self,
@@ -129,17 +137,11 @@ class AtariScreens(SteppingTransform):
             )
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        self._check(observation_spec)
         shape = (1, self.screen_size, self.screen_size, *(() if self.grayscale else (3,)))
         dtype, high = (torch.float32, 1.0) if self.scale else (torch.uint8, 255)
         observation_spec["pixels"] = Bounded(0, high, shape, dtype=dtype, device=observation_spec["pixels"].device)
         return observation_spec
-
-    def memory_spec(self, specs: EnvSpecs) -> Composite:
-        self._check(specs.observation)
-        height, width = self._ale.getScreenDims()
-        shape = (height, width) if self.grayscale else (height, width, 3)
-        memories = {_SCREEN: Unbounded(shape, dtype=torch.uint8), _LIVES: Unbounded((), dtype=torch.int64)}
-        return Composite(memories, shape=specs.batch_size)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -152,47 +154,82 @@ class AtariScreens(SteppingTransform):
     def _ale(self) -> Any:
         return self._game.ale
 
-    def _read(self) -> Callable[[], np.ndarray[Any, Any]]:
+    @property
+    def _steps_game(self) -> bool:
+        """Whether frames after the first step the library's environment itself, without TensorDicts.
+
+        Nothing else may see these frames: no transform before this one, no entry but the screen, no reader of infos.
+        """
+        env = self.env
+        return (
+            isinstance(env, GymWrapper)
+            and not env.overridden_methods
+            and not env.info_dict_reader
+            and set(env.full_observation_spec.keys(include_nested=True, leaves_only=True)) == {"pixels"}
+            and list(env.action_keys) == ["action"]
+        )
+
+    @property
+    def reads_root(self) -> Any:  # type: ignore[override]
+        """The action alone, if nothing but the game is stepped."""
+        return ["action"] if self._steps_game else True
+
+    def _read(self) -> np.ndarray[Any, Any]:
         ale = self._ale
-        return ale.getScreenGrayscale if self.grayscale else ale.getScreenRGB  # type: ignore[no-any-return]
+        screen: np.ndarray[Any, Any] = ale.getScreenGrayscale() if self.grayscale else ale.getScreenRGB()
+        return screen
 
     def _show(self, data: TensorDictBase, screen: np.ndarray[Any, Any]) -> TensorDictBase:
         import cv2
 
+        self._screen = screen
         small = cv2.resize(screen, (self.screen_size, self.screen_size), interpolation=cv2.INTER_AREA)
         image = np.asarray(small, np.float32) / 255.0 if self.scale else small
-        data.set("pixels", torch.from_numpy(image).unsqueeze(0))
-        return data.set(_SCREEN, torch.from_numpy(screen))
+        return data.set("pixels", torch.from_numpy(image).unsqueeze(0))
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        env, ale, read = self.env, self._ale, self._read()
-        action = {key: tensordict.get(key) for key in env.action_keys}
-        root, following = tensordict, next_tensordict
-        total = torch.zeros_like(following.get("reward"))
+        following = next_tensordict
+        step = self._step_game(tensordict) if self._steps_game else self._step_env(tensordict, following)
         # gymnasium keeps the screens of the step before if the episode ends before the last two frames.
-        earlier = late = tensordict.get(_SCREEN).numpy()
-        lives = int(tensordict.get(_LIVES))
+        earlier = late = self._read() if self._screen is None else self._screen
+        total = 0.0
+        reward, terminated, truncated = (following.get(name).item() for name in ("reward", "terminated", "truncated"))
         for frame in range(self.frame_skip):
             if frame:
-                root = env.step_mdp(root.set("next", following))
-                for key, value in action.items():
-                    root.set(key, value)
-                following = env.step(root).get("next")
-            total = total + following.get("reward")
-            left = ale.lives()
-            if self.terminal_on_life_loss and left < lives:
-                for name in ("done", "terminated"):
-                    following.set(name, torch.ones_like(following.get(name)))
-            lives = left
-            if bool(following.get("done").any()):
+                reward, terminated, truncated = step()
+            total += float(reward)
+            left = self._ale.lives()
+            terminated = bool(terminated) or (self.terminal_on_life_loss and left < self._lives)
+            self._lives = left
+            if terminated or truncated:
                 break
             if frame == self.frame_skip - 2:
-                earlier = read()
+                earlier = self._read()
             elif frame == self.frame_skip - 1:
-                late = read()
-        following.set("reward", total)
-        following.set(_LIVES, torch.tensor(lives, device=CPU))
+                late = self._read()
+        flags = {"terminated": terminated, "truncated": bool(truncated), "done": terminated or bool(truncated)}
+        for name, value in {"reward": total, **flags}.items():
+            following.set(name, torch.full_like(following.get(name), value))
         return self._show(following, np.maximum(earlier, late) if self.frame_skip > 1 else late)
+
+    def _step_game(self, tensordict: TensorDictBase) -> _StepGame:
+        env = self.env
+        step, action = env._stepper(), env.read_action(tensordict.get("action"))
+        return lambda: step(action)[1:4]  # type: ignore[no-any-return]
+
+    def _step_env(self, tensordict: TensorDictBase, following: TensorDictBase) -> _StepGame:
+        """Return a function that steps the transforms before this one too, and updates ``following``."""
+        env, root = self.env, tensordict
+
+        def step() -> tuple[float, bool, bool]:
+            nonlocal root
+            action = root.select(*env.action_keys)
+            root = env.step_mdp(root.set("next", following)).update(action)
+            result = env.step(root).get("next")
+            following.update(result)
+            return result.get("reward").item(), result.get("terminated").item(), result.get("truncated").item()
+
+        return step
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         env, data = self.env, tensordict_reset
@@ -203,8 +240,8 @@ class AtariScreens(SteppingTransform):
                 data = env.reset()
         keys = list(tensordict_reset.keys(include_nested=True, leaves_only=True))
         shown = tensordict_reset.update(data.select(*keys, strict=False))
-        shown.set(_LIVES, torch.tensor(self._ale.lives(), device=CPU))
-        return self._show(shown, self._read()())
+        self._lives = self._ale.lives()
+        return self._show(shown, self._read())
 
     def _noop(self) -> TensorDictBase:
         spec = self.env.full_action_spec
