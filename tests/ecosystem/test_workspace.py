@@ -175,13 +175,13 @@ def test_a_package_is_published_after_those_that_it_requires():
 
 
 def test_each_session_runs_on_each_change_or_in_a_workflow():
-    """All sessions run in a workflow, except those for developers: ``bench``, ``demo`` and ``sync``."""
+    """All sessions run in a workflow, except those for developers: ``bench``, ``curves``, ``demo``, ``sync``."""
     source = (ROOT / "noxfile.py").read_text(encoding="utf-8")
     sessions = set(re.findall(r"^@nox\.session.*?^def (\w+)", source, re.DOTALL | re.MULTILINE))
     runs = [ROOT / ".ci/run", *(ROOT / ".github/workflows").glob("*.yml")]
     words = {word for path in runs for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
 
-    assert sessions - words == {"bench", "demo", "sync"}
+    assert sessions - words == {"bench", "curves", "demo", "sync"}
 
 
 def test_jobs_of_a_change_run_every_session_of_the_script():
