@@ -143,7 +143,7 @@ def measure(frame_bytes: int, step: float, rounds: int) -> dict[str, Any]:
         batch_bytes = nbytes(next(collector))
         alone = 1.0 / median(frames_per_second(collector))
     points: dict[str, list[float]] = {}
-    with cluster(32):
+    with cluster():
         # An empty message and one of a batch: the difference is what its bytes cost.
         empty, full = (median(ray_alone(1, size, 1, sync=True)) for size in (8, batch_bytes))
         cpu = {size: _cpu_of_calls(size) for size in (8, batch_bytes)}

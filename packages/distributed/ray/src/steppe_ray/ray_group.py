@@ -22,7 +22,7 @@ _PLACE = 25.0
 
 
 #: Methods that a running call does not hold up.
-_OVERTAKING = ("interrupt", "where")
+_OVERTAKING = ("interrupt", "renew", "where")
 
 
 class RayWorker:
@@ -37,8 +37,17 @@ class RayWorker:
     def connect(self, n_workers: int, fields: list[Any], weights: Published) -> Message:
         return self._worker.connect(n_workers, fields, _read(weights))
 
-    def share(self, memory: Packed) -> Message:
-        return self._worker.share(memory)
+    def share(self, memory: Packed, line: bytes) -> Message:
+        return self._worker.share(memory, line)
+
+    def serve(self) -> Message:
+        return self._worker.serve()
+
+    def renew(self, weights: Published) -> None:
+        try:
+            self._worker.renew(_read(weights))
+        except Exception as error:
+            self._worker.renew(error)
 
     def call(self, message: Packed, weights: Published | None) -> Message:
         return self._worker.call(message, None if weights is None else _read(weights))

@@ -15,10 +15,13 @@ from steppe_distributed.channel import Channel, new_group
 from steppe_distributed.rendezvous import Meeting
 from steppe_remote import Packed, RemoteWorker
 
-__all__ = ["ANSWERS", "CALLS", "call_in_node", "rpc_name", "rpc_options", "serve"]
+__all__ = ["ANSWERS", "AT_ONCE", "CALLS", "call_in_node", "rpc_name", "rpc_options", "serve"]
 
 #: Tags of messages to nodes and from them.
 CALLS, ANSWERS = 1, 2
+
+#: Methods that a node calls while another call runs, and does not answer.
+AT_ONCE = ("interrupt", "renew")
 
 #: Seconds that nodes have to connect by RPC. Their calls have no time limit.
 _CONNECT = 600
@@ -63,8 +66,8 @@ def serve(meeting: Meeting, rank: int) -> None:
             number, method, args = channel.receive()
         except RuntimeError:
             os._exit(1)  # the connection is closed: the collector has ended without shutdown()
-        if method == "interrupt":
-            worker.interrupt()
+        if method in AT_ONCE:
+            getattr(worker, method)(*args)
         else:
             tasks.put((number, method, args))
 

@@ -17,6 +17,7 @@ from steppe_distributed.channel import Channel, new_group
 from steppe_distributed.launchers import Launcher
 from steppe_distributed.node import (
     ANSWERS,
+    AT_ONCE,
     CALLS,
     call_in_node,
     rpc_name,
@@ -143,7 +144,7 @@ class ProcessGroupNodes(NodeGroup):
         with self._lock:
             self._number += 1
             number, closed = self._number, self._closed.get(worker)
-            if closed is None and method != "interrupt":
+            if closed is None and method not in AT_ONCE:
                 self._calls[worker][number] = call
         if closed is not None:
             call.set_exception(closed)
@@ -153,7 +154,7 @@ class ProcessGroupNodes(NodeGroup):
         except RuntimeError as error:
             if not call.done():
                 call.set_exception(error)
-        if method == "interrupt" and not call.done():
+        if method in AT_ONCE and not call.done():
             call.set_result(None)
         return call
 

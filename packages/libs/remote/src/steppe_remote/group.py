@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from multiprocessing.connection import wait as wait_for_lines
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.systems import HAS_PROC
 from steppe.workers import SHUTDOWN_TIMEOUT, SharedFile, gather_context, pickled
+from steppe_remote.node_line import Line
 from steppe_remote.node_memory import NodeMemory
 from steppe_remote.packing import Packed, dumps, loads
 from steppe_remote.remote_worker import Message
@@ -34,6 +37,13 @@ _ATTEMPTS = 5
 #: Seconds between two questions to the engine whether a call has ended, unless the caller waits for it. Ray takes 50 to
 #: 250 us for an answer, and a batch needs several: its collector looks before it waits, and again for each worker.
 _LOOK = 0.0005
+
+#: Seconds between two questions whether the worker at the other end of a line has ended: its end mostly closes the
+#: line, unless its environments have processes of their own, which keep it open.
+_ALIVE = 1.0
+
+#: Seconds to wait for lines before the engine is asked, where some workers have lines and others do not.
+_TURN = 0.002
 
 
 class WorkerGone(Exception):
@@ -58,8 +68,8 @@ class RemoteGroup(WorkerGroup):
 
     Attributes:
         lost_batches: how many batches were lost with workers that were replaced.
-        shares_batches: workers on the machine of the caller write their batches to its memory, and messages carry only
-            those of others.
+        shares_batches: workers on the machine of the caller write their batches to its memory, and exchange messages
+            with it over a :class:`Line`. The engine carries those of others, and all weights.
         joins_batches: the batches of all workers are delivered as one. Large ones that messages carry are then copied
             to memory of the caller as they come, which is used again and thus faster to write than new memory.
     """
@@ -72,7 +82,9 @@ class RemoteGroup(WorkerGroup):
     def __init__(self, n: int, *, restart: bool = False) -> None:
         self.n, self._restart = n, restart
         self.in_step, self.lost_batches = True, 0
+        #: What the message of each worker is waited for with: a handle of the engine, or a line.
         self._handles: dict[int, Any] = {}
+        self._lines: dict[int, Line] = {}
         #: Handles whose call had ended when the engine was last asked, and when that was.
         self._ended: set[Any] = set()
         self._looked = 0.0
@@ -100,7 +112,10 @@ class RemoteGroup(WorkerGroup):
 
     @abstractmethod
     def submit(self, worker: int, method: str, *args: Any) -> Any:
-        """Begin a call of a method of the RemoteWorker; returns a handle. ``interrupt`` overtakes a running call."""
+        """Begin a call of a method of the RemoteWorker; returns a handle.
+
+        ``interrupt`` and ``renew``, whose results nobody waits for, overtake a running call.
+        """
 
     @abstractmethod
     def wait(self, handles: Collection[Any], timeout: float | None) -> Iterable[Any]:
@@ -155,7 +170,13 @@ class RemoteGroup(WorkerGroup):
         self._note(worker, message)
         newer = self.weights.version != self._sent[worker]
         self._sent[worker] = self.weights.version
-        return self.submit(worker, "call", dumps(message), self.weights.published if newer else None)
+        line = self._lines.get(worker)
+        if line is None:
+            return self.submit(worker, "call", dumps(message), self.weights.published if newer else None)
+        if newer:
+            self.submit(worker, "renew", self.weights.published)
+        line.call(message, self.weights.version)
+        return line
 
     def _note(self, worker: int, message: Any) -> None:
         """Keep a message that a replacement of the worker needs too."""
@@ -166,6 +187,8 @@ class RemoteGroup(WorkerGroup):
         handle = self._handles.get(worker)
         if handle is None:
             return False
+        if isinstance(handle, Line):
+            return handle.poll() or handle in self._ended
         if handle not in self._ended and time.monotonic() - self._looked > _LOOK:
             self.wait_any(0.0)
         return handle in self._ended
@@ -173,11 +196,12 @@ class RemoteGroup(WorkerGroup):
     def receive(self, worker: int) -> Any:
         handle = self._handles.pop(worker)
         try:
-            message: Message = self.result(worker, handle)
+            message = self._message(worker, handle)
         except WorkerGone as gone:
             message = self._after_end(worker, gone)
         if message[0] == "said":
-            self._handles[worker] = self.submit(worker, "more")
+            line = self._lines.get(worker)
+            self._handles[worker] = self.submit(worker, "more") if line is None else line
             return self._answer(worker, message)
         call = self._pending.pop(worker, None)
         answer = self._answer(worker, message)
@@ -200,8 +224,18 @@ class RemoteGroup(WorkerGroup):
         """Let a worker write its batches to the memory, if it is on this machine."""
         if self._shared is None:
             return False
-        handle = self.submit(worker, "share", self._shared[1])
-        return bool(self._answer(worker, self._result(worker, handle)))
+        line = Line()
+        handle = self.submit(worker, "share", self._shared[1], line.far_end())
+        return self._begin_line(worker, line, self._answer(worker, self._result(worker, handle)))
+
+    def _begin_line(self, worker: int, line: Line, is_open: bool) -> bool:
+        """Send the messages to a worker over a line from now on, if the worker has opened it."""
+        if not is_open:
+            line.close()
+            return False
+        line.begin(self.submit(worker, "serve"))
+        self._lines[worker] = line
+        return True
 
     def _stored(
         self, worker: int, block: int, batch: TensorDictBase | None, steps: int
@@ -221,6 +255,32 @@ class RemoteGroup(WorkerGroup):
         if kind == "failed":
             raise value.error(self.label, worker)
         return loads(value)
+
+    def _message(self, worker: int, handle: Any) -> Message:
+        """Wait for the message of a call.
+
+        Raises:
+            WorkerGone: the worker has ended.
+        """
+        message: Message
+        if not isinstance(handle, Line):
+            message = self.result(worker, handle)
+            return message
+        self._wait([handle], None)
+        if handle.poll():
+            try:
+                message = handle.receive()
+                return message
+            except (EOFError, OSError):
+                pass
+        self._close_line(worker)
+        self.result(worker, handle.serving)  # raises how the worker has ended
+        raise WorkerGone("it has closed its line")
+
+    def _close_line(self, worker: int) -> None:
+        line = self._lines.pop(worker, None)
+        if line is not None:
+            line.close()
 
     def _result(self, worker: int, handle: Any) -> Message:
         try:
@@ -247,12 +307,34 @@ class RemoteGroup(WorkerGroup):
         return answers
 
     def wait_any(self, timeout: float | None = None) -> list[int]:
-        ready = self._ended = set(self.wait(list(self._handles.values()), timeout))
+        ready = self._ended = self._wait(list(self._handles.values()), timeout)
         self._looked = time.monotonic()
         return [worker for worker, handle in self._handles.items() if handle in ready]
 
+    def _wait(self, handles: Collection[Any], timeout: float | None) -> set[Any]:
+        """Wait until a call has ended, or a message has come over a line; return their handles and lines."""
+        lines = {handle.fileno(): handle for handle in handles if isinstance(handle, Line)}
+        if not lines:
+            return set(self.wait(handles, timeout))
+        others = [handle for handle in handles if not isinstance(handle, Line)]
+        serving = {line.serving: line for line in lines.values()}
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            remaining = max(end - time.monotonic(), 0.0)
+            come = wait_for_lines(list(lines), min(remaining, _TURN if others else _ALIVE))
+            ready = {lines[fd] for fd in come if isinstance(fd, int)}
+            if others or not ready:
+                ended = self.wait([*others, *serving], 0.0)
+                ready |= {serving.get(handle, handle) for handle in ended}
+            if ready or remaining == 0.0:
+                return ready
+
     def interrupt(self, worker: int) -> None:
-        self.submit(worker, "interrupt")
+        line = self._lines.get(worker)
+        if line is None:
+            self.submit(worker, "interrupt")
+        else:
+            line.interrupt()
 
     # -- failures -------------------------------------------------------------------------------------------------
 
@@ -263,6 +345,7 @@ class RemoteGroup(WorkerGroup):
     def _after_end(self, worker: int, gone: WorkerGone) -> Message:
         """Replace a worker that has ended in a call, and return the answer of the new one; or raise."""
         message = self._pending.get(worker)
+        self._close_line(worker)
         if not self._restart or message is None:
             raise self.worker_error(worker, gone) from None
         is_batch = message[0] == "batch"
@@ -289,9 +372,10 @@ class RemoteGroup(WorkerGroup):
         for setting in self._settings_of_replacement(worker):
             self._answer(worker, self.result(worker, self.submit(worker, "call", dumps(setting), None)))
         if self._shared is not None:
-            self._answer(worker, self.result(worker, self.submit(worker, "share", self._shared[1])))
-        answer: Message = self.result(worker, self._submit_call(worker, message))
-        return answer
+            line = Line()
+            shared = self.result(worker, self.submit(worker, "share", self._shared[1], line.far_end()))
+            self._begin_line(worker, line, self._answer(worker, shared))
+        return self._message(worker, self._submit_call(worker, message))
 
     def _settings_of_replacement(self, worker: int) -> list[Any]:
         count = self._replaced[worker]
@@ -319,6 +403,7 @@ class RemoteGroup(WorkerGroup):
         for worker in range(len(self._tasks)):
             try:
                 self.interrupt(worker)
+                self._close_line(worker)
                 handles.append(self.submit(worker, "shutdown"))
             except Exception:
                 continue  # it has ended, or was never started

@@ -65,7 +65,7 @@ class NestedLink:
         """Return the first message to the caller."""
         return replace(self.backend.reports[0], frames=self.collector.frames_per_batch, modules=[])
 
-    def connect(self, n_workers: int, weights: ReceivedWeights, flags: MutableSequence[int]) -> None:
+    def connect(self, n_workers: int, weights: ReceivedWeights, flags: MutableSequence[int] | memoryview[int]) -> None:
         """Begin to read the weights of the caller, and to number trajectories as one worker of several."""
         self.weights = weights
         self._number(self.worker.index, n_workers)

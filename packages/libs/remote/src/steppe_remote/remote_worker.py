@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -13,6 +15,7 @@ import torch
 from steppe.collectors import PER_WORKER, STOP, Field, WorkerLink
 from steppe.workers import Failure, apply_context
 from steppe_remote.nested_link import NestedLink, WorkersOfNode
+from steppe_remote.node_line import LineOfWorker
 from steppe_remote.node_memory import NodeMemory
 from steppe_remote.packing import Packed, dumps, loads
 from steppe_remote.weights import Published, ReceivedWeights
@@ -26,8 +29,8 @@ Message: TypeAlias = tuple[str, Any]
 class RemoteWorker:
     """Collect for a caller in another process, whose engine calls these methods.
 
-    One thread does all the work, so that environments and policies see one thread, and ``interrupt`` reaches a call
-    that runs. Every other method waits for that thread, and returns a message.
+    One thread does all the work, so that environments and policies see one thread. ``interrupt`` and ``renew`` return
+    at once, also while another call runs. Every other method waits for that thread, and returns a message.
 
     Args:
         index: the number of the worker.
@@ -38,9 +41,15 @@ class RemoteWorker:
         self.index, self._in_process = index, in_process
         self._link: WorkerLink | NestedLink | None = None
         self._weights = ReceivedWeights()
-        self._flags = [0] * PER_WORKER
+        self._renewed = threading.Condition()
+        #: Why newer weights could not be read.
+        self._not_renewed: Exception | None = None
+        self._flags: MutableSequence[int] | memoryview[int] = [0] * PER_WORKER
         self._stopped = threading.Event()
-        self._tasks: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        #: The line to a caller on this machine, once it is shared.
+        self._line: LineOfWorker | None = None
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Message]] | None]
+        self._tasks = queue.SimpleQueue()
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="steppe-worker", daemon=True)
         self._thread.start()
@@ -78,23 +87,68 @@ class RemoteWorker:
 
         return self._run(connect)
 
-    def share(self, memory: Packed) -> Message:
+    def share(self, memory: Packed, line: bytes) -> Message:
         """Write batches to memory of the caller from now on, if it is on this machine; the answer says whether it is.
 
         Args:
             memory: the :class:`NodeMemory`.
+            line: the pickled :class:`FarEnd` of a line for :meth:`serve`.
         """
 
         def take() -> bool:
             shared: NodeMemory = loads(memory)
             fd = shared.open()
-            if fd is not None:
-                link = self._collector_link
-                assert isinstance(link, WorkerLink)  # the batches of a NestedLink have no fixed layout
-                link.take(("batches", shared.spec, shared.rows), [fd])
-            return fd is not None
+            if fd is None:
+                return False
+            link = self._collector_link
+            assert isinstance(link, WorkerLink)  # the batches of a NestedLink have no fixed layout
+            try:
+                self._line = LineOfWorker(line)
+            except OSError:
+                os.close(fd)
+                return False
+            self._flags = link.flags = self._line.flags
+            link.take(("batches", shared.spec, shared.rows), [fd])
+            return True
 
         return self._run(take)
+
+    def serve(self) -> Message:
+        """Answer the messages on the line until the caller closes it. Calls by the engine wait meanwhile."""
+
+        def answer_all() -> None:
+            line = self._line
+            assert line is not None
+            try:
+                while (received := line.receive()) is not None:
+                    message, version = received
+                    line.send(self._message_of(partial(self._answer, message, version)))
+            finally:
+                self._line = None
+                line.close()
+
+        return self._run(answer_all, queue.SimpleQueue())
+
+    def _answer(self, message: Any, version: int) -> Any:
+        """Answer a message when weights of this version have come."""
+        with self._renewed:
+            self._renewed.wait_for(lambda: self._weights.newest.version >= version or self._not_renewed is not None)
+        if self._not_renewed is not None:
+            raise self._not_renewed
+        return self._collector_link.call(message)
+
+    def renew(self, weights: Published | Exception) -> None:
+        """Take over newer weights for the calls that come over the line.
+
+        Args:
+            weights: the weights, or why they cannot be read, which the next call raises.
+        """
+        with self._renewed:
+            if isinstance(weights, Exception):
+                self._not_renewed = weights
+            elif weights.version > self._weights.newest.version:
+                self._weights.newest = weights
+            self._renewed.notify_all()
 
     def call(self, message: Packed, weights: Published | None) -> Message:
         """Answer a message of the caller.
@@ -137,11 +191,11 @@ class RemoteWorker:
 
     def say(self, value: Any) -> None:
         """Send the caller a message within a call."""
-        self._messages.put(("said", dumps(value)))
+        (self._messages.put if self._line is None else self._line.send)(("said", dumps(value)))
 
     def pause(self, seconds: float) -> bool:
         """Wait; returns True at once if the caller ends the worker."""
-        return self._stopped.wait(seconds)
+        return self._stopped.wait(seconds) if self._line is None else self._line.wait(seconds)
 
     def new_modules(self) -> list[str]:
         """Return an empty list: nothing is preloaded on other machines."""
@@ -154,15 +208,20 @@ class RemoteWorker:
         assert self._link is not None
         return self._link
 
-    def _run(self, task: Callable[[], Any]) -> Message:
+    def _run(self, task: Callable[[], Any], messages: queue.SimpleQueue[Message] | None = None) -> Message:
         """Let the thread run a task, and return its first message."""
-        self._tasks.put(task)
-        return self._messages.get()
+        messages = self._messages if messages is None else messages
+        self._tasks.put((task, messages))
+        return messages.get()
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            try:
-                message: Message = ("done", dumps(task()))
-            except BaseException as error:
-                message = ("failed", Failure.of(error, "a call" if self._link is not None else "start"))
-            self._messages.put(message)
+        while (given := self._tasks.get()) is not None:
+            task, messages = given
+            messages.put(self._message_of(task))
+
+    def _message_of(self, task: Callable[[], Any]) -> Message:
+        """Run a task, and return its last message."""
+        try:
+            return "done", dumps(task())
+        except BaseException as error:
+            return "failed", Failure.of(error, "a call" if self._link is not None else "start")
