@@ -1,8 +1,10 @@
 """Measure collectors over actors and nodes beside worker processes, and beside what Ray carries alone.
 
-    python benchmarks/bench_distributed.py [--rounds 7] [--rows sizes inference weights] [--write FILE.json]
+    python benchmarks/bench_distributed.py [--rounds 7] [--rows sizes inference weights torchrl] [--write FILE.json]
+                                           [--peer-python PYTHON]
 
-Contestants take turns in short slices, and the table shows the median of each. All have two workers.
+Contestants take turns in short slices, and the table shows the median of each. All have two workers. ``--write``
+replaces the measured rows of a JSON file: ``distributed.json`` has the figures of docs/performance.md.
 
 * sizes: frames of 1 kB (with steps of 0 and of 100 us) and 100 kB, and batches of 1 MB. ``RayCollector`` over
   ``MultiSyncDataCollector`` (lockstep) or ``MultiaSyncDataCollector`` (whichever is ready) at equal workers and
@@ -10,6 +12,8 @@ Contestants take turns in short slices, and the table shows the median of each. 
 * inference: environments that wait 2 ms in each step, with policies of three sizes: served in one place, or a copy in
   each worker.
 * weights: an update of 10 MB to 8 actors, from the call until all have acted with it, and how often it is stored.
+* torchrl: collectors over actors and over processes in lockstep, of this library and of TorchRL, whose interpreter
+  (``--peer-python``) has Ray too.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from common import Contest, show
-from distributed_cases import Frames, cluster, frames_per_second, nbytes, ray_alone, small_actors
+from distributed_cases import Array, Frames, RayAlone, cluster, frames_per_second, nbytes, small_actors
+from peer import Peer
 from tensordict.nn import TensorDictModule
 from torch import nn
 
@@ -30,7 +36,14 @@ from steppe import AsyncBatchedCollector, MultiaSyncDataCollector, MultiSyncData
 from steppe_ray import RayCollector
 from steppe_ray.ray_group import RayGroup
 
+if TYPE_CHECKING:
+    import ray
+
 WORKERS = 2
+
+#: Figures by contestant, and those of each case of a row.
+Figures: TypeAlias = dict[str, float]
+Cases: TypeAlias = dict[str, Figures]
 
 #: Bytes of a frame, seconds of a step, frames of a batch of all workers.
 SIZES = {
@@ -41,18 +54,22 @@ SIZES = {
 }
 
 
-def sizes(rounds: int) -> dict[str, Any]:
-    results: dict[str, Any] = {}
+def sizes(rounds: int) -> Cases:
+    results: Cases = {}
     for name, (size, seconds, frames) in SIZES.items():
         make = _Maker(size, seconds)
         for sync in (True, False):
             # frames_per_batch is that of all workers in lockstep, otherwise of each.
             per_batch = frames if sync else frames // WORKERS
-            local = (MultiSyncDataCollector if sync else MultiaSyncDataCollector)([make] * WORKERS, **_of(per_batch))
-            remote = RayCollector([make] * WORKERS, sync=sync, remote_configs=small_actors(), **_of(per_batch))
+            local = (MultiSyncDataCollector if sync else MultiaSyncDataCollector)(
+                [make] * WORKERS, frames_per_batch=per_batch
+            )
+            remote = RayCollector(
+                [make] * WORKERS, sync=sync, remote_configs=small_actors(), frames_per_batch=per_batch
+            )
             with local, remote:
                 batch_bytes = nbytes(next(remote)) // (WORKERS if sync else 1)
-                alone = ray_alone(WORKERS, batch_bytes, frames // WORKERS, sync=sync)
+                alone = RayAlone(WORKERS, batch_bytes, frames // WORKERS, sync=sync)
                 contest = Contest(name, "frames/s")
                 contest.add("processes", frames_per_second(local))
                 contest.add("RayCollector", frames_per_second(remote))
@@ -79,7 +96,7 @@ def sizes(rounds: int) -> dict[str, Any]:
 class Waiting(Frames):
     """An environment that waits, for a simulator elsewhere."""
 
-    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+    def step_into(self, action: int, out: dict[str, Array]) -> tuple[bool, bool]:
         time.sleep(0.002)
         return super().step_into(action, out)
 
@@ -90,10 +107,6 @@ class _Maker:
 
     def __call__(self) -> Frames:
         return (Waiting if self.waits else Frames)(self.size, self.seconds)
-
-
-def _of(frames: int) -> dict[str, Any]:
-    return {"frames_per_batch": frames, "seed": 0}
 
 
 class Net(nn.Module):
@@ -108,14 +121,16 @@ class Net(nn.Module):
         return self.net(observation.float()).argmax(-1)
 
 
-def inference(rounds: int) -> dict[str, Any]:
-    results: dict[str, Any] = {}
+def inference(rounds: int) -> Cases:
+    results: Cases = {}
     for width in (32, 1024, 2048):
         policy = TensorDictModule(Net(width), ["observation"], ["action"])
         weights = sum(parameter.numel() for parameter in policy.parameters())
         contest = Contest("", "frames/s")
         collectors = [
-            AsyncBatchedCollector([_Maker(64, waits=True)] * 16, policy, inference=where, backend=backend, **_of(50))
+            AsyncBatchedCollector(
+                [_Maker(64, waits=True)] * 16, policy, inference=where, backend=backend, frames_per_batch=50
+            )
             for backend in ("threading", "multiprocessing")
             for where in ("server", "worker")
         ]
@@ -136,16 +151,18 @@ def inference(rounds: int) -> dict[str, Any]:
     return results
 
 
-def weights(rounds: int) -> dict[str, Any]:
+def weights(rounds: int) -> Cases:
     policy = TensorDictModule(Net(1540), ["observation"], ["action"])  # 10 MB
     publish, stored = RayGroup.publish, []
 
-    def counted(group: RayGroup, values: dict[str, torch.Tensor]) -> Any:
+    def counted(group: RayGroup, values: dict[str, torch.Tensor]) -> list[ray.ObjectRef]:
         stored.append(values)
         return publish(group, values)
 
     RayGroup.publish = counted  # type: ignore[method-assign]
-    with RayCollector([_Maker(64)] * 8, policy, sync=True, remote_configs=small_actors(), **_of(80)) as collector:
+    with RayCollector(
+        [_Maker(64)] * 8, policy, sync=True, remote_configs=small_actors(), frames_per_batch=80
+    ) as collector:
         next(collector)
         before = len(stored)
         with_update, without = [], []
@@ -163,7 +180,34 @@ def weights(rounds: int) -> dict[str, Any]:
         "stored for each update": (len(stored) - before) / rounds,
     }
     show("An update of 10 MB to 8 actors", list(medians), [[f"{value:.1f}" for value in medians.values()]])
-    return medians
+    return {"10 MB, 8 actors": medians}
+
+
+def torchrl(rounds: int, python: str) -> Cases:
+    results: Cases = {}
+    for size, frames in ((1_000, 4_000), (100_000, 200)):
+        make = _Maker(size)
+        peer = Peer(python, str(size), WORKERS, kind="ray", extra=[str(frames)])
+        local = MultiSyncDataCollector([make] * WORKERS, frames_per_batch=frames)
+        try:
+            with (
+                local,
+                RayCollector(
+                    [make] * WORKERS, sync=True, remote_configs=small_actors(), frames_per_batch=frames
+                ) as remote,
+            ):
+                contest = Contest("", "frames/s")
+                contest.add("processes", frames_per_second(local))
+                contest.add("RayCollector", frames_per_second(remote))
+                for label in ("torchrl processes", "torchrl RayCollector"):
+                    contest.add(label, partial(peer.slice, label))
+                results[f"{size // 1000} kB, batches of {frames:,} frames"] = contest.run(rounds)
+        finally:
+            peer.close()
+    columns = ["frames", *next(iter(results.values()))]
+    rows = [[name, *(f"{value:,.0f}" for value in each.values())] for name, each in results.items()]
+    show("lockstep, frames per second", columns, rows)
+    return results
 
 
 ROWS = {"sizes": sizes, "inference": inference, "weights": weights}
@@ -172,16 +216,23 @@ ROWS = {"sizes": sizes, "inference": inference, "weights": weights}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--rows", nargs="*", choices=[*ROWS, "torchrl"], default=list(ROWS))
+    parser.add_argument("--peer-python", help="an interpreter with TorchRL and Ray, for the row torchrl")
     parser.add_argument("--write", type=Path, metavar="FILE.json")
     parser.add_argument("--sizes", nargs="*", choices=SIZES, default=list(SIZES), help="cases of the row sizes")
     args = parser.parse_args()
+    if "torchrl" in args.rows and not args.peer_python:
+        parser.error("the row torchrl needs --peer-python, an interpreter with TorchRL and Ray")
     for name in SIZES.keys() - set(args.sizes):
         del SIZES[name]
-    written = json.loads(args.write.read_text()) if args.write and args.write.exists() else {}
+    written: dict[str, Cases] = json.loads(args.write.read_text()) if args.write and args.write.exists() else {}
     with cluster():
         for row in args.rows:
-            written[row] = {**written.get(row, {}), **ROWS[row](args.rounds)}
+            measured = torchrl(args.rounds, args.peer_python) if row == "torchrl" else ROWS[row](args.rounds)
+            rounded = {
+                name: {key: float(f"{value:.4g}") for key, value in each.items()} for name, each in measured.items()
+            }
+            written[row] = {**written.get(row, {}), **rounded}
             if args.write:
                 args.write.write_text(json.dumps(written, indent=1) + "\n")
 

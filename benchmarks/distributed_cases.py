@@ -8,15 +8,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from tensordict import TensorDictBase
 
 from steppe import ArrayEnv, Bounded, Categorical, Unbounded
+from steppe.collectors import Collector, WorkersBackend
 from steppe.specs import Composite
 
-__all__ = ["Frames", "cluster", "frames_per_second", "nbytes", "ray_alone", "small_actors"]
+__all__ = ["Array", "Frames", "RayAlone", "cluster", "frames_per_second", "nbytes", "small_actors"]
+
+#: A numpy view of an entry of a batch.
+Array: TypeAlias = NDArray[np.generic]
 
 #: Steps of an episode.
 _EPISODE = 100
@@ -32,11 +38,11 @@ class Frames(ArrayEnv):
         self._pixels = np.random.default_rng(0).integers(0, 255, size, dtype=np.uint8)
         self._seconds, self._steps = seconds, 0
 
-    def reset_into(self, out: Any, seed: int | None, env_info: Any) -> None:
+    def reset_into(self, out: dict[str, Array], seed: int | None, env_info: object) -> None:
         self._steps = 0
         out["observation"][...] = self._pixels
 
-    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+    def step_into(self, action: int, out: dict[str, Array]) -> tuple[bool, bool]:
         end = time.perf_counter() + self._seconds
         while time.perf_counter() < end:
             pass
@@ -61,17 +67,17 @@ def cluster(cpus: int = 2) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def small_actors() -> dict[str, Any]:
+def small_actors() -> dict[str, float]:
     """Return options of an actor that takes no whole core of the cluster."""
     return {"num_cpus": 0.05}
 
 
-def nbytes(batch: Any) -> int:
+def nbytes(batch: TensorDictBase) -> int:
     """Return the number of bytes of a batch."""
     return sum(value.numel() * value.element_size() for value in batch.values(True, True))
 
 
-def frames_per_second(collector: Any, seconds: float = 0.3) -> Callable[[], float]:
+def frames_per_second(collector: Collector, seconds: float = 0.3) -> Callable[[], float]:
     """Return a slice of work: collect for some seconds; its figure is in frames a second.
 
     Workers that do not wait for each other collect on between slices. The batches that they have ready when a slice
@@ -80,13 +86,14 @@ def frames_per_second(collector: Any, seconds: float = 0.3) -> Callable[[], floa
 
     def run() -> float:
         backend = collector.backend
-        for _ in range(len(getattr(backend, "at_work", ()))):
+        working = backend.at_work if isinstance(backend, WorkersBackend) else set()
+        for _ in working:
             next(collector)
         begun, frames = time.perf_counter(), 0
         while (took := time.perf_counter() - begun) < seconds or not frames:
             frames += next(collector).numel()
-        if working := getattr(backend, "at_work", None):
-            backend.wait(working)
+        if isinstance(backend, WorkersBackend):
+            backend.wait(backend.at_work)
         return frames / took
 
     return run
@@ -98,12 +105,12 @@ class _Holder:
     def __init__(self, size: int) -> None:
         self._bytes = np.random.default_rng(0).integers(0, 255, size, dtype=np.uint8)
 
-    def get(self) -> np.ndarray[Any, Any]:
+    def get(self) -> NDArray[np.uint8]:
         return self._bytes
 
 
-def ray_alone(actors: int, batch_bytes: int, batch_frames: int, *, sync: bool, seconds: float = 0.3) -> Any:
-    """Return a slice of work: Ray carries the bytes of batches from actors to this process, and nothing else.
+class RayAlone:
+    """A slice of work: Ray carries the bytes of batches from actors to this process, and nothing else.
 
     Args:
         actors: how many actors put.
@@ -111,28 +118,33 @@ def ray_alone(actors: int, batch_bytes: int, batch_frames: int, *, sync: bool, s
         batch_frames: the frames that these bytes stand for.
         sync: get from all actors, then ask all again; or ask each again when its bytes have come.
         seconds: the length of the slice.
+
+    Attributes:
+        holders: the actors.
     """
-    import ray
 
-    holders = [ray.remote(_Holder).options(**small_actors()).remote(batch_bytes) for _ in range(actors)]
-    ray.get([holder.get.remote() for holder in holders])
+    def __init__(self, actors: int, batch_bytes: int, batch_frames: int, *, sync: bool, seconds: float = 0.3) -> None:
+        import ray
 
-    def run() -> float:
+        self._frames, self._sync, self._seconds = batch_frames, sync, seconds
+        self.holders = [ray.remote(_Holder).options(**small_actors()).remote(batch_bytes) for _ in range(actors)]
+        ray.get([holder.get.remote() for holder in self.holders])
+
+    def __call__(self) -> float:
+        import ray
+
         begun, frames = time.perf_counter(), 0
-        calls = {} if sync else {holder.get.remote(): holder for holder in holders}
-        while (took := time.perf_counter() - begun) < seconds or not frames:
-            if sync:
-                ray.get([holder.get.remote() for holder in holders])
-                frames += batch_frames * actors
+        calls = {} if self._sync else {holder.get.remote(): holder for holder in self.holders}
+        while (took := time.perf_counter() - begun) < self._seconds or not frames:
+            if self._sync:
+                ray.get([holder.get.remote() for holder in self.holders])
+                frames += self._frames * len(self.holders)
                 continue
             (ready,), _ = ray.wait(list(calls), num_returns=1)
             holder = calls.pop(ready)
             ray.get(ready)
             calls[holder.get.remote()] = holder
-            frames += batch_frames
+            frames += self._frames
         if calls:
             ray.wait(list(calls), num_returns=len(calls))
         return frames / took
-
-    run.holders = holders  # type: ignore[attr-defined]
-    return run

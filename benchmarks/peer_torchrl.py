@@ -244,6 +244,58 @@ def replay_slices(row: str, _: int) -> dict:
     return {row: slice_of(buffer.sample)}
 
 
+def ray_slices(size: str, frames: int, actors: int) -> dict:
+    """Measure collectors over actors of Ray, and over processes, with frames of any size."""
+    import torch
+    from tensordict import TensorDict
+    from torchrl.collectors import MultiSyncCollector
+    from torchrl.collectors.distributed import RayCollector
+    from torchrl.data import Bounded, Categorical, Composite, Unbounded
+    from torchrl.envs import EnvBase
+
+    class Frames(EnvBase):
+        def __init__(self) -> None:
+            super().__init__(batch_size=[])
+            self._pixels = torch.randint(0, 255, (int(size),), dtype=torch.uint8)
+            self.observation_spec = Composite(observation=Bounded(0, 255, (int(size),), dtype=torch.uint8))
+            self.action_spec, self.reward_spec = Categorical(2), Unbounded((1,))
+            self._steps = 0
+
+        def _data(self, done: bool) -> dict:
+            flags = {key: torch.full((1,), done) for key in ("done", "terminated")}
+            return {"observation": self._pixels.clone(), **flags}
+
+        def _reset(self, tensordict=None, **kwargs):
+            self._steps = 0
+            return TensorDict(self._data(False), [])
+
+        def _step(self, tensordict):
+            self._steps += 1
+            return TensorDict({**self._data(self._steps >= 100), "reward": torch.ones(1)}, [])
+
+        def _set_seed(self, seed):
+            pass
+
+    torch.set_num_threads(1)
+    arguments = {"frames_per_batch": frames, "total_frames": -1}
+    config = {"num_cpus": 0.05, "num_gpus": 0, "memory": 10**8}
+    cluster = {"address": "local", "num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
+    with redirect_stdout(sys.stderr):
+        remote = RayCollector([Frames] * actors, sync=True, ray_init_config=cluster, remote_configs=config, **arguments)
+        local = MultiSyncCollector([Frames] * actors, **arguments)
+    CLOSERS.extend([remote.shutdown, local.shutdown])
+    running = {"torchrl RayCollector": iter(remote), "torchrl processes": iter(local)}
+
+    def slice_(collector: object) -> float:
+        begun, collected = time.perf_counter(), 0
+        while (took := time.perf_counter() - begun) < 0.3 or not collected:
+            with redirect_stdout(sys.stderr):
+                collected += next(collector).numel()  # type: ignore
+        return collected / took
+
+    return {name: partial(slice_, collector) for name, collector in running.items()}
+
+
 def wrapped(name: str) -> object:
     from bench_envs import make_raw
     from torchrl.envs import GymWrapper
@@ -265,6 +317,7 @@ def main() -> None:
         "collect": collect_slices,
         "replay": replay_slices,
         "atari": atari_slices,
+        "ray": ray_slices,
     }[kind]
     slices = made(name, *(int(number) if number.isdecimal() else number for number in numbers))
     for line in sys.stdin:

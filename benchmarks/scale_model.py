@@ -22,9 +22,10 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from common import show
@@ -33,6 +34,19 @@ MEASURED = Path(__file__).with_name("scale_measured.json")
 
 #: Numbers of actors that are measured, and frames of a batch of one actor.
 ACTORS, BATCH = (1, 2, 4, 8), 250
+
+
+class Measured(TypedDict):
+    """What ``--measure`` writes; times are in seconds, bytes a frame or a second."""
+
+    frame_bytes: float
+    step: float
+    round_trip: float
+    round_trip_of_a_batch: float
+    call: float
+    store: float
+    frames_per_second: dict[str, float]
+    cores: int
 
 
 @dataclass(frozen=True)
@@ -125,9 +139,9 @@ def levers(costs: Costs) -> dict[str, Costs]:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def measure(frame_bytes: int, step: float, rounds: int) -> dict[str, Any]:
+def measure(frame_bytes: int, step: float, rounds: int) -> Measured:
     """Measure the parts alone, then the collector."""
-    from distributed_cases import Frames, cluster, frames_per_second, nbytes, ray_alone, small_actors
+    from distributed_cases import Frames, RayAlone, cluster, frames_per_second, nbytes, small_actors
 
     from steppe import SyncDataCollector
     from steppe_ray import RayCollector
@@ -135,7 +149,7 @@ def measure(frame_bytes: int, step: float, rounds: int) -> dict[str, Any]:
     def make() -> Frames:
         return Frames(frame_bytes, step)
 
-    def median(run: Any) -> float:
+    def median(run: Callable[[], float]) -> float:
         run()
         return statistics.median(run() for _ in range(rounds))
 
@@ -145,11 +159,10 @@ def measure(frame_bytes: int, step: float, rounds: int) -> dict[str, Any]:
     points: dict[str, list[float]] = {}
     with cluster():
         # An empty message and one of a batch: the difference is what its bytes cost.
-        empty, full = (median(ray_alone(1, size, 1, sync=True)) for size in (8, batch_bytes))
+        empty, full = (median(RayAlone(1, size, 1, sync=True)) for size in (8, batch_bytes))
         cpu = {size: _cpu_of_calls(size) for size in (8, batch_bytes)}
         for n in ACTORS:
-            arguments = {"frames_per_batch": BATCH, "remote_configs": small_actors()}
-            with RayCollector([make] * n, **arguments) as collector:
+            with RayCollector([make] * n, frames_per_batch=BATCH, remote_configs=small_actors()) as collector:
                 run = frames_per_second(collector, 0.6)
                 run()
                 points[str(n)] = [run() for _ in range(rounds)]
@@ -169,9 +182,9 @@ def measure(frame_bytes: int, step: float, rounds: int) -> dict[str, Any]:
 def _cpu_of_calls(size: int, calls: int = 100) -> float:
     """Return the CPU seconds of this process for a call of an actor that returns ``size`` bytes."""
     import ray
-    from distributed_cases import ray_alone
+    from distributed_cases import RayAlone
 
-    run = ray_alone(1, size, 1, sync=True)
+    run = RayAlone(1, size, 1, sync=True)
     (holder,) = run.holders
     begun = time.process_time()
     for _ in range(calls):
@@ -179,7 +192,7 @@ def _cpu_of_calls(size: int, calls: int = 100) -> float:
     return (time.process_time() - begun) / calls
 
 
-def costs_of(measured: dict[str, Any], **others: Any) -> Costs:
+def costs_of(measured: Measured, **others: float) -> Costs:
     """Return the costs of the parts that were measured alone."""
     call = measured["call"]
     return Costs(measured["frame_bytes"], measured["step"], call, measured["round_trip"], measured["store"], **others)
@@ -204,7 +217,7 @@ def rate(costs: Costs, workers: int) -> float:
     return max(min(limits(costs, each).values()) for each in nodes_more)
 
 
-def plot(measured: dict[str, Any], costs: Costs, file: Path) -> None:
+def plot(measured: Measured, costs: Costs, file: Path) -> None:
     """Draw the measured points, the model of this machine, and the levers."""
     import matplotlib
 
@@ -248,7 +261,7 @@ def main() -> None:
         MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
     if not MEASURED.exists():
         parser.error(f"there is no {MEASURED.name} yet: run this on an idle machine with --measure")
-    measured = json.loads(MEASURED.read_text())
+    measured: Measured = json.loads(MEASURED.read_text())
     names = ("cores", "workers_per_node", "network", "weights", "updates", "learner")
     costs = costs_of(measured, **{name: getattr(args, name) for name in names})
 

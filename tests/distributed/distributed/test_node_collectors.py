@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from tensordict.nn import TensorDictModule
@@ -172,6 +173,8 @@ def test_a_policy_that_cannot_be_pickled_is_named() -> None:
     acting = TensorDictModule(stuck, ["observation"], ["action"])
     with in_time(), pytest.raises(WorkerError, match=r"cannot be sent to a worker process.*generator"):
         DistributedDataCollector(make, acting, frames_per_batch=4)
+    commands = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+    assert not [command for command in commands if "steppe_distributed" in command]
 
 
 def test_a_policy_is_served_to_nodes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
@@ -57,11 +57,10 @@ class NodeGroup(RemoteGroup):
         self.store = launcher.store(name) or open_store(name, host, port)
         self.meeting = Meeting(self.store.host, self.store.port, n + 1, transport)
 
-    def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
+    def launch_all(self) -> None:
         self._launcher.launch(self.meeting)
         self._wait_for_nodes()
         self.connect_transport()
-        super().begin(payloads, num_threads=num_threads)
 
     def _wait_for_nodes(self) -> None:
         end = None if self._start_timeout is None else time.monotonic() + self._start_timeout

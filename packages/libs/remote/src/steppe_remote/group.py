@@ -142,10 +142,14 @@ class RemoteGroup(WorkerGroup):
     def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
         self._tasks = [pickled(payload) for payload in payloads]
         self._context, self._num_threads = gather_context(), num_threads
-        for worker in range(self.n):
-            self.launch(worker)
+        self.launch_all()
         for worker in range(self.n):
             self._handles[worker] = self._submit_start(worker)
+
+    def launch_all(self) -> None:
+        """Start the processes of all workers."""
+        for worker in range(self.n):
+            self.launch(worker)
 
     def _submit_start(self, worker: int) -> Any:
         return self.submit(worker, "start", self._tasks[worker], self._context, self._num_threads)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from typing import Any
 
 import torch
 
+from steppe.errors import WorkerError
 from steppe_testing import ArrayCountingEnv
 
-__all__ = ["FULL", "LIMIT", "Unsteady", "assert_counts", "kill"]
+__all__ = ["FULL", "LIMIT", "Unsteady", "collect_all", "kill"]
 
 #: Whether the soak tests run at their full length.
 FULL = os.environ.get("STEPPE_SOAK") == "full"
@@ -26,11 +28,13 @@ class Unsteady(ArrayCountingEnv):
     Args:
         seed: of its choices.
         last: the highest number of the step in which the process ends; 0: it does not.
+        array_path: see :class:`ArrayCountingEnv`.
+        by_process: a process that replaces another one makes choices of its own.
     """
 
-    def __init__(self, seed: int, last: int) -> None:
-        super().__init__(17)
-        self.random = random.Random(seed + os.getpid() * (last > 0))
+    def __init__(self, seed: int, last: int, *, array_path: bool = True, by_process: bool = False) -> None:
+        super().__init__(17, array_path=array_path)
+        self.random = random.Random(seed + os.getpid() * by_process)
         self.last = self.random.randrange(1, last) if last else -1
         self.number = 0
 
@@ -43,7 +47,35 @@ class Unsteady(ArrayCountingEnv):
         return super().step_into(action, out)
 
 
-def assert_counts(batch: Any) -> None:
+def collect_all(collector: Any, frames: int) -> str:
+    """Collect until the end, or until the end of a worker is named; every batch is right, and none takes long.
+
+    Args:
+        collector: of ``Unsteady`` environments. It is not shut down.
+        frames: how many it collects if no worker ends.
+
+    Returns:
+        The error that names the worker; empty if there was none.
+    """
+    collected, slowest, ended = 0, 0.0, ""
+    begun = time.monotonic()
+    try:
+        for batch in collector:
+            slowest = max(slowest, time.monotonic() - begun)
+            _assert_counts(batch)
+            collected += batch.numel()
+            begun = time.monotonic()
+        assert collected == frames
+    except WorkerError as error:
+        ended = str(error)
+        if "ended unexpectedly" not in ended:
+            raise
+    print(f"{collected} frames, the slowest batch took {slowest:.1f} s, {ended[:90]!r}")  # which -rA shows
+    assert slowest < LIMIT
+    return ended
+
+
+def _assert_counts(batch: Any) -> None:
     """Each frame of a trajectory follows the one before."""
     ids, count = batch["collector", "traj_ids"], batch["observation"].squeeze(-1)
     following = batch["next", "observation"].squeeze(-1)
