@@ -159,6 +159,15 @@ def test_a_backend_without_its_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         DistributedDataCollector(make, frames_per_batch=4, backend="nccl")
 
 
+def test_more_nodes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with two GPUs, which is no such machine here: the check alone says so."""
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(BackendError, match=r"this machine has 2 for the collector and 2 nodes: take backend='gloo'"):
+        DistributedDataCollector([make] * 2, frames_per_batch=4, backend="nccl")
+
+
 def test_an_unknown_backend_is_named() -> None:
     with pytest.raises(BackendError, match="backend is 'gloo', 'nccl' or 'mpi', found 'ucc'"):
         DistributedDataCollector(make, frames_per_batch=4, backend="ucc")

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from steppe.errors import BackendError
 from steppe_remote import Packed, dumps, loads
 
-__all__ = ["Channel", "PointToPoint", "check_backend", "new_group"]
+__all__ = ["Channel", "PointToPoint", "check_backend", "check_gpus", "device_of", "new_groups"]
 
 #: An idle collector may wait this long: its end is noticed by the connection, not by a time limit.
 _FOREVER = timedelta(days=365)
@@ -56,37 +57,77 @@ def check_backend(backend: str) -> None:
         )
 
 
-def new_group(backend: str, store: Any, rank: int, size: int) -> PointToPoint:
-    """Return a process group of its own, so that the default group stays free for the program.
+def check_gpus(backend: str, processes: int) -> None:
+    """Refuse nccl for more processes than this machine has GPUs: nccl connects no two processes on one GPU.
+
+    Args:
+        backend: of the process group.
+        processes: those on this machine, the collector's included.
+
+    Raises:
+        BackendError: there are fewer GPUs.
+    """
+    if backend == "nccl" and torch.cuda.device_count() < processes:
+        raise BackendError(
+            f"backend='nccl' needs a GPU for each process, and this machine has {torch.cuda.device_count()} for the "
+            f"collector and {processes - 1} nodes: take backend='gloo', or fewer nodes."
+        )
+
+
+def device_of(backend: str, rank: int) -> str:
+    """Return the device that a rank sends messages from.
+
+    Args:
+        backend: of the process group.
+        rank: of the process. With nccl, ranks that follow each other have different GPUs of a machine, unless
+            ``LOCAL_RANK`` says which GPU.
+    """
+    if backend != "nccl":
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', rank)) % torch.cuda.device_count()}"
+
+
+def new_groups(backend: str, store: Any, rank: int, size: int) -> tuple[PointToPoint, PointToPoint]:
+    """Return the process groups of calls and of answers, so that the default group stays free for the program.
+
+    They are one group, but for nccl: it carries the messages between two ranks one after another, and so a message
+    would wait behind one that the other rank has yet to send.
 
     Raises:
         BackendError: see :func:`check_backend`.
     """
     check_backend(backend)
-    group: Any
-    if backend == "mpi":
+    pair: Any
+    if backend == "nccl":
+        torch.cuda.set_device(device_of(backend, rank))
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = _FOREVER
+        stores = (PrefixStore(direction, store) for direction in ("calls", "answers"))
+        pair = tuple(dist.ProcessGroupNCCL(each, rank, size, options) for each in stores)
+    elif backend == "mpi":
         dist.init_process_group("mpi")
-        group = dist.group.WORLD
-    elif backend == "nccl":
-        group = dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
+        pair = (dist.group.WORLD,) * 2
     else:
-        group = dist.ProcessGroupGloo(store, rank, size, _FOREVER)
-    connected: PointToPoint = group
-    return connected
+        pair = (dist.ProcessGroupGloo(store, rank, size, _FOREVER),) * 2
+    calls, answers = pair
+    return calls, answers
 
 
 class Channel:
     """Send messages to one rank, and receive its messages. Sending and receiving may be in different threads.
 
     Args:
-        group: the process group.
+        groups: the process groups of messages to the other rank, and from it.
         peer: the other rank.
         tags: of messages to the other rank, and from it.
-        device: where messages are sent from: that of CPUs, but for nccl.
+        device: where messages are sent from, see :func:`device_of`.
     """
 
-    def __init__(self, group: PointToPoint, peer: int, tags: tuple[int, int], device: str = "cpu") -> None:
-        self._group, self._peer, self._device = group, peer, device
+    def __init__(
+        self, groups: tuple[PointToPoint, PointToPoint], peer: int, tags: tuple[int, int], device: str = "cpu"
+    ) -> None:
+        self._group_to, self._group_from = groups
+        self._peer, self._device = peer, device
         self._to, self._from = tags
 
     def send(self, message: Any) -> None:
@@ -131,12 +172,12 @@ class Channel:
         return tensor
 
     def _put(self, tensor: torch.Tensor) -> None:
-        self._group.send([tensor.to(self._device)], self._peer, self._to).wait()
+        self._group_to.send([tensor.to(self._device)], self._peer, self._to).wait()
 
     def _get(self, tensor: torch.Tensor) -> None:
         if self._device == "cpu":
-            self._group.recv([tensor], self._peer, self._from).wait()
+            self._group_from.recv([tensor], self._peer, self._from).wait()
             return
         received = torch.empty_like(tensor, device=self._device)
-        self._group.recv([received], self._peer, self._from).wait()
+        self._group_from.recv([received], self._peer, self._from).wait()
         tensor.copy_(received)

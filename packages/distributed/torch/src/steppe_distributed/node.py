@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed.rpc as rpc
 
-from steppe_distributed.channel import Channel, new_group
+from steppe_distributed.channel import Channel, device_of, new_groups
 from steppe_distributed.rendezvous import Meeting
 from steppe_remote import Packed, RemoteWorker
 
@@ -43,9 +43,8 @@ def serve(meeting: Meeting, rank: int) -> None:
     if meeting.transport == "rpc":
         _serve_rpc(meeting, rank)
         return
-    device = "cuda" if meeting.transport == "nccl" else "cpu"
-    group = new_group(meeting.transport, store, rank, meeting.size)
-    channel = Channel(group, 0, (ANSWERS, CALLS), device)
+    calls, answers = new_groups(meeting.transport, store, rank, meeting.size)
+    channel = Channel((answers, calls), 0, (ANSWERS, CALLS), device_of(meeting.transport, rank))
     worker, tasks = RemoteWorker(rank - 1), queue.SimpleQueue[Any]()
 
     def answer() -> None:

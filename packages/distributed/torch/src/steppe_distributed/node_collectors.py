@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from steppe.collectors import Collector, Continuous, Lockstep, WorkerGroup
-from steppe_distributed.channel import check_backend
+from steppe_distributed.channel import check_backend, check_gpus
 from steppe_distributed.launchers import TorchrunLauncher, launcher_for
 from steppe_distributed.node_group import ProcessGroupNodes, RpcNodes
 from steppe_distributed.rendezvous import host_name
@@ -48,6 +48,8 @@ class _NodeCollector(InferenceCollector):
             check_backend(backend)
         self._port = None if tcp_port is None else int(tcp_port)
         self._launcher = launcher_for(launcher, slurm_kwargs)
+        if self._launcher.is_local:
+            check_gpus(self._transport, 1 + len(makers))
         if isinstance(self._launcher, TorchrunLauncher):
             self._launcher.become_node(self._transport)
         interval = max_weight_update_interval if update_interval is None else update_interval

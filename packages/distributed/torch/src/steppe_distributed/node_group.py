@@ -13,7 +13,7 @@ import torch
 import torch.distributed.rpc as rpc
 
 from steppe.errors import StateError
-from steppe_distributed.channel import Channel, new_group
+from steppe_distributed.channel import Channel, device_of, new_groups
 from steppe_distributed.launchers import Launcher
 from steppe_distributed.node import (
     ANSWERS,
@@ -104,9 +104,8 @@ class ProcessGroupNodes(NodeGroup):
 
     def connect_transport(self) -> None:
         backend = self.meeting.transport
-        group = new_group(backend, self.store, 0, self.n + 1)
-        device = "cuda" if backend == "nccl" else "cpu"
-        self._channels = [Channel(group, rank, (CALLS, ANSWERS), device) for rank in range(1, self.n + 1)]
+        groups, device = new_groups(backend, self.store, 0, self.n + 1), device_of(backend, 0)
+        self._channels = [Channel(groups, rank, (CALLS, ANSWERS), device) for rank in range(1, self.n + 1)]
         self._calls: list[dict[int, Future[Any]]] = [{} for _ in range(self.n)]
         self._closed: dict[int, RuntimeError] = {}
         self._number = 0
