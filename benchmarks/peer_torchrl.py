@@ -277,7 +277,7 @@ def ray_slices(size: str, frames: int, actors: int) -> dict:
             pass
 
     torch.set_num_threads(1)
-    arguments = {"frames_per_batch": frames, "total_frames": -1}
+    arguments = {"frames_per_batch": frames, "total_frames": 10**9}
     config = {"num_cpus": 0.05, "num_gpus": 0, "memory": 10**8}
     cluster = {"address": "local", "num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
     with redirect_stdout(sys.stderr):

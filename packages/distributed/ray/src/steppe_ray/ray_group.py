@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import ray
 import torch
+from ray import ObjectRef
+from ray.actor import ActorHandle
 
+from steppe.collectors import Field
 from steppe_ray.cluster import ClusterError, needed_resources
 from steppe_remote import Message, Packed, Published, RemoteGroup, RemoteWorker, WorkerGone, dumps, loads
 
 __all__ = ["DEFAULT_CONFIG", "RayGroup"]
 
 #: The options of an actor unless ``remote_configs=`` says otherwise.
-DEFAULT_CONFIG: dict[str, Any] = {"num_cpus": 1}
+DEFAULT_CONFIG: dict[str, object] = {"num_cpus": 1}
 
 #: Seconds that a cluster has to find room for actors, if others occupied it when they were asked for.
 _PLACE = 25.0
@@ -31,10 +33,10 @@ class RayWorker:
     def __init__(self, index: int) -> None:
         self._worker = RemoteWorker(index)
 
-    def start(self, task: bytes, context: Any, num_threads: int) -> Message:
+    def start(self, task: bytes, context: object, num_threads: int) -> Message:
         return self._worker.start(task, context, num_threads)
 
-    def connect(self, n_workers: int, fields: list[Any], weights: Published) -> Message:
+    def connect(self, n_workers: int, fields: list[Field], weights: Published) -> Message:
         return self._worker.connect(n_workers, fields, _read(weights))
 
     def share(self, memory: Packed, line: bytes) -> Message:
@@ -74,7 +76,7 @@ def _read(weights: Published) -> Published:
     return weights._replace(values=loads(ray.get(reference)))
 
 
-class RayGroup(RemoteGroup):
+class RayGroup(RemoteGroup[ObjectRef]):
     """Actors of a Ray cluster, each of which runs a worker.
 
     Args:
@@ -85,11 +87,11 @@ class RayGroup(RemoteGroup):
     """
 
     def __init__(
-        self, name: str, configs: Sequence[Mapping[str, Any]], *, restart: bool, start_timeout: float | None
+        self, name: str, configs: Sequence[Mapping[str, object]], *, restart: bool, start_timeout: float | None
     ) -> None:
         super().__init__(len(configs), restart=restart)
         self._name, self._configs, self._start_timeout = name, configs, start_timeout
-        self._actors: dict[int, Any] = {}
+        self._actors: dict[int, ActorHandle] = {}
         #: Node and process of each actor.
         self.places: dict[int, tuple[str, int]] = {}
 
@@ -101,7 +103,7 @@ class RayGroup(RemoteGroup):
         if is_replacement:
             self._place(worker, timeout)
 
-    def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
+    def begin(self, payloads: Sequence[object], *, num_threads: int = 1) -> None:
         timeout = self._time_to_start(self._configs)
         super().begin(payloads, num_threads=num_threads)
         for worker in range(self.n):
@@ -110,7 +112,7 @@ class RayGroup(RemoteGroup):
             except WorkerGone as gone:
                 raise self.worker_error(worker, gone) from gone
 
-    def _time_to_start(self, configs: Sequence[Mapping[str, Any]]) -> float | None:
+    def _time_to_start(self, configs: Sequence[Mapping[str, object]]) -> float | None:
         """Return the seconds that actors may take to start: where there is room, only their processes take time."""
         free, needed = ray.available_resources(), needed_resources(configs)
         has_room = all(free.get(resource, 0.0) >= amount for resource, amount in needed.items())
@@ -136,28 +138,30 @@ class RayGroup(RemoteGroup):
         except ray.exceptions.RayError as error:
             raise WorkerGone(_first_line(error)) from error
 
-    def submit(self, worker: int, method: str, *args: Any) -> Any:
+    def submit(self, worker: int, method: str, *args: object) -> ObjectRef:
         call = getattr(self._actors[worker], method)
         if method in _OVERTAKING:
             call = call.options(concurrency_group="control")
-        return call.remote(*args)
+        reference: ObjectRef = call.remote(*args)
+        return reference
 
-    def wait(self, handles: Collection[Any], timeout: float | None) -> Iterable[Any]:
+    def wait(self, handles: Collection[ObjectRef], timeout: float | None) -> Iterable[ObjectRef]:
         if not handles:
             return []
         ready, _ = ray.wait(list(handles), timeout=timeout)
         return list(ready)
 
-    def result(self, worker: int, handle: Any) -> Any:
+    def result(self, worker: int, handle: ObjectRef) -> Message:
         try:
-            return ray.get(handle)
+            message: Message = ray.get(handle)
+            return message
         except ray.exceptions.RayTaskError:
             raise
         except ray.exceptions.RayError as error:
             node, pid = self.places.get(worker, ("unknown", 0))
             raise WorkerGone(f"its actor (node {node}, process {pid}) died: {_first_line(error)}") from error
 
-    def publish(self, values: dict[str, torch.Tensor]) -> Any:
+    def publish(self, values: dict[str, torch.Tensor]) -> list[ObjectRef]:
         # In a list, so that Ray passes the reference on instead of the object.
         return [ray.put(dumps(values))]
 

@@ -36,7 +36,7 @@ __all__ = ["NodeGroup", "ProcessGroupNodes", "RpcNodes"]
 _LOOK = 0.05
 
 
-class NodeGroup(RemoteGroup):
+class NodeGroup(RemoteGroup[Future[Any]]):
     """Workers on nodes that a launcher starts.
 
     Args:
@@ -82,7 +82,7 @@ class NodeGroup(RemoteGroup):
     def launch(self, worker: int) -> None:
         """Do nothing: the launcher has started all nodes."""
 
-    def wait(self, handles: Collection[Any], timeout: float | None) -> Iterable[Any]:
+    def wait(self, handles: Collection[Future[Any]], timeout: float | None) -> Iterable[Future[Any]]:
         return wait(handles, timeout, FIRST_COMPLETED).done if handles else []
 
     def result(self, worker: int, handle: Future[Any]) -> Any:
@@ -137,7 +137,7 @@ class ProcessGroupNodes(NodeGroup):
                 return
             calls.pop(number).set_result(answer)
 
-    def submit(self, worker: int, method: str, *args: Any) -> Future[Any]:
+    def submit(self, worker: int, method: str, *args: object) -> Future[Any]:
         call: Future[Any] = Future()
         with self._lock:
             self._number += 1
@@ -183,7 +183,7 @@ class RpcNodes(NodeGroup):
         rpc.init_rpc(rpc_name(0, self._start), rank=0, world_size=self.n + 1, rpc_backend_options=options)  # type: ignore[no-untyped-call]
         self._connected = True
 
-    def submit(self, worker: int, method: str, *args: Any) -> Future[Any]:
+    def submit(self, worker: int, method: str, *args: object) -> Future[Any]:
         call: Future[Any] = Future()
         arguments = tuple(with_tensors(arg) for arg in args)
         remote = rpc.rpc_async(rpc_name(worker + 1, self._start), call_in_node, args=(method, arguments), timeout=0)

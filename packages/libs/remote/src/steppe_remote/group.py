@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from multiprocessing.connection import wait as wait_for_lines
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -46,6 +46,10 @@ _ALIVE = 1.0
 _TURN = 0.002
 
 
+#: What an engine returns for a call: a future, or a reference to the result.
+Handle = TypeVar("Handle")
+
+
 class WorkerGone(Exception):
     """A worker has ended without an answer.
 
@@ -54,11 +58,10 @@ class WorkerGone(Exception):
     """
 
 
-class RemoteGroup(WorkerGroup):
+class RemoteGroup(WorkerGroup, Generic[Handle]):
     """Workers that an engine starts in other processes, and in which it calls the methods of a ``RemoteWorker``.
 
-    An engine defines :meth:`launch`, :meth:`submit`, :meth:`wait`, :meth:`result`, :meth:`publish` and :meth:`end`. A
-    *handle* is whatever it returns for a call: a future, or a reference to the result.
+    An engine defines :meth:`launch`, :meth:`submit`, :meth:`wait`, :meth:`result`, :meth:`publish` and :meth:`end`.
 
     Args:
         n: the number of workers.
@@ -83,10 +86,10 @@ class RemoteGroup(WorkerGroup):
         self.n, self._restart = n, restart
         self.in_step, self.lost_batches = True, 0
         #: What the message of each worker is waited for with: a handle of the engine, or a line.
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[int, Handle | Line] = {}
         self._lines: dict[int, Line] = {}
         #: Handles whose call had ended when the engine was last asked, and when that was.
-        self._ended: set[Any] = set()
+        self._ended: set[Handle | Line] = set()
         self._looked = 0.0
         #: The call of each worker that was not answered yet.
         self._pending: dict[int, Any] = {}
@@ -111,18 +114,18 @@ class RemoteGroup(WorkerGroup):
         """Start the process of a worker, which makes a ``RemoteWorker(worker)``, or replace one that has ended."""
 
     @abstractmethod
-    def submit(self, worker: int, method: str, *args: Any) -> Any:
+    def submit(self, worker: int, method: str, *args: object) -> Handle:
         """Begin a call of a method of the RemoteWorker; returns a handle.
 
         ``interrupt`` and ``renew``, whose results nobody waits for, overtake a running call.
         """
 
     @abstractmethod
-    def wait(self, handles: Collection[Any], timeout: float | None) -> Iterable[Any]:
+    def wait(self, handles: Collection[Handle], timeout: float | None) -> Iterable[Handle]:
         """Wait until one of some calls has ended, for ``timeout`` seconds at most; return those that have ended."""
 
     @abstractmethod
-    def result(self, worker: int, handle: Any) -> Any:
+    def result(self, worker: int, handle: Handle) -> Any:
         """Wait for the end of a call, and return its result.
 
         Raises:
@@ -151,7 +154,7 @@ class RemoteGroup(WorkerGroup):
         for worker in range(self.n):
             self.launch(worker)
 
-    def _submit_start(self, worker: int) -> Any:
+    def _submit_start(self, worker: int) -> Handle:
         return self.submit(worker, "start", self._tasks[worker], self._context, self._num_threads)
 
     def connect(self, fields: list[Field], initial: NewWeights) -> None:
@@ -160,7 +163,7 @@ class RemoteGroup(WorkerGroup):
         for worker, handle in handles.items():
             self._answer(worker, self._result(worker, handle))
 
-    def _submit_connect(self, worker: int) -> Any:
+    def _submit_connect(self, worker: int) -> Handle:
         self._sent[worker] = self.weights.version
         return self.submit(worker, "connect", self.n, self.weights.fields, self.weights.published)
 
@@ -170,7 +173,7 @@ class RemoteGroup(WorkerGroup):
         self._pending[worker] = message
         self._handles[worker] = self._submit_call(worker, message)
 
-    def _submit_call(self, worker: int, message: Any) -> Any:
+    def _submit_call(self, worker: int, message: Any) -> Handle | Line:
         self._note(worker, message)
         newer = self.weights.version != self._sent[worker]
         self._sent[worker] = self.weights.version
@@ -260,7 +263,7 @@ class RemoteGroup(WorkerGroup):
             raise value.error(self.label, worker)
         return loads(value)
 
-    def _message(self, worker: int, handle: Any) -> Message:
+    def _message(self, worker: int, handle: Handle | Line) -> Message:
         """Wait for the message of a call.
 
         Raises:
@@ -286,7 +289,7 @@ class RemoteGroup(WorkerGroup):
         if line is not None:
             line.close()
 
-    def _result(self, worker: int, handle: Any) -> Message:
+    def _result(self, worker: int, handle: Handle) -> Message:
         try:
             message: Message = self.result(worker, handle)
         except WorkerGone as gone:
@@ -315,21 +318,21 @@ class RemoteGroup(WorkerGroup):
         self._looked = time.monotonic()
         return [worker for worker, handle in self._handles.items() if handle in ready]
 
-    def _wait(self, handles: Collection[Any], timeout: float | None) -> set[Any]:
+    def _wait(self, handles: Collection[Handle | Line], timeout: float | None) -> set[Handle | Line]:
         """Wait until a call has ended, or a message has come over a line; return their handles and lines."""
         lines = {handle.fileno(): handle for handle in handles if isinstance(handle, Line)}
-        if not lines:
-            return set(self.wait(handles, timeout))
         others = [handle for handle in handles if not isinstance(handle, Line)]
-        serving = {line.serving: line for line in lines.values()}
+        if not lines:
+            return set(self.wait(others, timeout))
+        serving: dict[Handle, Line] = {line.serving: line for line in lines.values()}
         end = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             remaining = max(end - time.monotonic(), 0.0)
             come = wait_for_lines(list(lines), min(remaining, _TURN if others else _ALIVE))
-            ready = {lines[fd] for fd in come if isinstance(fd, int)}
+            ready: set[Handle | Line] = {lines[fd] for fd in come if isinstance(fd, int)}
             if others or not ready:
                 ended = self.wait([*others, *serving], 0.0)
-                ready |= {serving.get(handle, handle) for handle in ended}
+                ready |= {serving[handle] if handle in serving else handle for handle in ended}
             if ready or remaining == 0.0:
                 return ready
 

@@ -18,7 +18,7 @@ from steppe_remote.remote_worker import RemoteWorker
 __all__ = ["ThreadGroup"]
 
 
-class ThreadGroup(RemoteGroup):
+class ThreadGroup(RemoteGroup[Future[Any]]):
     """Workers in threads, for environments that mostly wait: only one thread at a time runs Python code.
 
     A thread cannot be ended from outside. If an environment hangs, the group leaves its thread behind, with a warning.
@@ -48,7 +48,7 @@ class ThreadGroup(RemoteGroup):
             future, method, args = call
             future.set_result(getattr(instance, method)(*args))
 
-    def submit(self, worker: int, method: str, *args: Any) -> Future[Any]:
+    def submit(self, worker: int, method: str, *args: object) -> Future[Any]:
         future: Future[Any] = Future()
         if method == "interrupt":
             self._workers[worker].interrupt()
@@ -57,7 +57,7 @@ class ThreadGroup(RemoteGroup):
             self._queues[worker].put((future, method, args))
         return future
 
-    def wait(self, handles: Collection[Any], timeout: float | None) -> Iterable[Any]:
+    def wait(self, handles: Collection[Future[Any]], timeout: float | None) -> Iterable[Future[Any]]:
         return wait(handles, timeout, FIRST_COMPLETED).done if handles else []
 
     def result(self, worker: int, handle: Future[Any]) -> Any:
