@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from typing import Any
 
 import psutil
@@ -12,6 +13,7 @@ import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
 
+import steppe
 from steppe import EnvBase, MultiSyncDataCollector, SyncDataCollector
 from steppe.errors import ArgumentError, BackendError, NotSupported, SpecError, WorkerError
 from steppe_distributed import DistributedDataCollector, DistributedSyncDataCollector
@@ -184,6 +186,29 @@ def test_a_policy_that_cannot_be_pickled_is_named() -> None:
         DistributedDataCollector(make, acting, frames_per_batch=4)
     commands = [" ".join(child.cmdline()) for child in psutil.Process().children()]
     assert not [command for command in commands if "steppe_distributed" in command]
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_warnings_of_nodes_are_filtered_on_request(silent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steppe, "filter_warnings_subprocess", silent)
+    with DistributedDataCollector(WarningEnv, frames_per_batch=4) as collector:
+        noise = next(collector)["next", "noise"]
+
+    assert noise.eq(0.0 if silent else 1.0).all()
+
+
+class WarningEnv(ArrayCountingEnv):
+    """Counts the warnings of a step that are not filtered."""
+
+    def __init__(self) -> None:
+        super().__init__(4, noise=True)
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        ends = super().step_into(action, out)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.warn("a step", UserWarning, stacklevel=1)
+        out["noise"][...] = len(caught)
+        return ends
 
 
 def test_a_policy_is_served_to_nodes() -> None:

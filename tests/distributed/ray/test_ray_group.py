@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ from tensordict.nn import TensorDictModule
 
 pytest.importorskip("ray")
 
+import ray
+
 from steppe import MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
 from steppe.errors import WorkerError
 from steppe_ray import RayCollector
 from steppe_ray.ray_group import RayGroup
-from steppe_testing import FailingEnv, assert_equal_data
-from tests.distributed.ray.test_ray_collector import SMALL, Affine, collected, make, policy
+from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
+from tests.distributed.in_time import in_time
+from tests.distributed.ray.test_ray_collector import SMALL, Affine, collect_until_it_fails, collected, make, policy
 
 pytestmark = [pytest.mark.matrix, pytest.mark.usefixtures("cluster")]
 
@@ -83,6 +87,71 @@ def test_batches_are_equal_in_memory_and_in_messages(shared: bool, sync: bool, m
     assert [memory is not None for memory in memories] == [shared]
     for one, other in zip(found, expected, strict=True):
         assert_equal_data(one, other)
+
+
+def test_messages_to_actors_here_pass_by_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first batch, Ray carries weights alone."""
+    called: list[str] = []
+    submit = RayGroup.submit
+
+    def noted(self: RayGroup, worker: int, method: str, *args: object) -> Any:
+        called.append(method)
+        return submit(self, worker, method, *args)
+
+    acting = policy()
+    with RayCollector([make] * 2, acting, sync=True, frames_per_batch=8, **SMALL) as collector:
+        next(collector)
+        monkeypatch.setattr(RayGroup, "submit", noted)
+        for number in range(3):
+            with torch.no_grad():
+                acting.module.weight.fill_(float(number))
+            collector.update_policy_weights_()
+            assert next(collector)["used"].eq(number).all()
+        next(collector)
+
+    assert called[:6] == ["renew"] * 6
+    assert set(called[6:]) == {"shutdown"}
+
+
+def test_weights_that_cannot_be_read_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with RayCollector([make] * 2, policy(), sync=True, frames_per_batch=8, **SMALL) as collector:
+        next(collector)
+        monkeypatch.setattr(RayGroup, "publish", lambda self, values: [ray.put("no weights")])
+        collector.update_policy_weights_()
+        with in_time(), pytest.raises(WorkerError, match="Worker 0"):
+            next(collector)
+
+
+def test_slow_actors_end_their_batch_on_request() -> None:
+    """The batches of others are cut off when enough actors have theirs."""
+    arguments: dict[str, Any] = {"frames_per_batch": 2_000, "sync": True, "preemptive_threshold": 0.5, **SMALL}
+    with RayCollector([make, Slow], **arguments) as collector:
+        masks = [next(collector)["collector", "mask"].clone() for _ in range(3)]
+
+    for mask in masks:
+        assert mask[0].all()
+        assert mask[1].any()
+        assert not mask[1].all()
+
+
+class Slow(ArrayCountingEnv):
+    """Waits 20 ms in each step."""
+
+    def __init__(self) -> None:
+        super().__init__(4, noise=True)
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        time.sleep(0.02)
+        return super().step_into(action, out)
+
+
+def test_an_actor_with_processes_that_dies_is_named() -> None:
+    inside: dict[str, Any] = {"collector_class": MultiSyncDataCollector, "num_workers_per_collector": 2}
+    with RayCollector(make, frames_per_batch=8, sync=True, **inside, **SMALL) as collector:
+        next(collector)
+        os.kill(collector.backend.pool.places[0][1], signal.SIGKILL)
+        with in_time(), pytest.raises(WorkerError, match="Worker 0 ended unexpectedly: its actor"):
+            collect_until_it_fails(collector)
 
 
 def test_a_policy_is_served_to_actors() -> None:
