@@ -324,7 +324,7 @@ class RemoteGroup(WorkerGroup, Generic[Handle]):
         others = [handle for handle in handles if not isinstance(handle, Line)]
         if not lines:
             return set(self.wait(others, timeout))
-        serving: dict[Handle, Line] = {line.serving: line for line in lines.values()}
+        serving: dict[Handle, Handle | Line] = {line.serving: line for line in lines.values()}
         end = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             remaining = max(end - time.monotonic(), 0.0)
@@ -332,7 +332,7 @@ class RemoteGroup(WorkerGroup, Generic[Handle]):
             ready: set[Handle | Line] = {lines[fd] for fd in come if isinstance(fd, int)}
             if others or not ready:
                 ended = self.wait([*others, *serving], 0.0)
-                ready |= {serving[handle] if handle in serving else handle for handle in ended}
+                ready |= {serving.get(handle, handle) for handle in ended}
             if ready or remaining == 0.0:
                 return ready
 
