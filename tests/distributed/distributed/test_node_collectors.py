@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,6 +22,7 @@ from steppe.errors import ArgumentError, BackendError, NotSupported, SpecError, 
 from steppe_distributed import DistributedDataCollector, DistributedSyncDataCollector
 from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
 from tests.distributed.in_time import in_time
+from tests.limits import AT_ONCE
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a Backend")
 
@@ -101,6 +105,34 @@ def test_ready_nodes_have_unique_trajectory_numbers() -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(AT_ONCE * 6)
+def test_ready_nodes_do_not_wait_for_others(tmp_path: Path) -> None:
+    file = tmp_path / "go"
+    held = partial(Held, str(file))
+    with DistributedDataCollector([held, make], frames_per_batch=8) as collector:
+        # The nodes number their trajectories 0, 2, 4, ... and 1, 3, 5, ...
+        while next(collector)["collector", "traj_ids"][0] % 2 == 1:
+            pass
+        ids = torch.cat([next(collector)["collector", "traj_ids"] for _ in range(5)])
+        file.touch()
+
+    assert (ids % 2 == 1).all()
+
+
+class Held(ArrayCountingEnv):
+    """Waits for a file in its 12th step, which is in its second batch."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(4, noise=True)
+        self.file, self.steps = Path(file), 0
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        self.steps += 1
+        while self.steps == 12 and not self.file.exists():
+            time.sleep(0.01)
+        return super().step_into(action, out)
+
+
 def test_requests_over_nodes_are_answered_row_by_row() -> None:
     pytest.importorskip("steppe_agents")
     with MultiSyncDataCollector([make] * 2, policy(), seed=3) as collector:

@@ -202,6 +202,7 @@ class RemoteGroup(WorkerGroup, Generic[Handle]):
 
     def receive(self, worker: int) -> Any:
         handle = self._handles.pop(worker)
+        self._ended.discard(handle)  # a line is waited for again and again
         try:
             message = self._message(worker, handle)
         except WorkerGone as gone:
