@@ -58,6 +58,8 @@ def cluster(cpus: int = 2) -> Iterator[None]:
     import ray
 
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    # Ray gives actors the priority of background work, so that all else on the machine would come before them alone.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ["RAY_TMPDIR"] = folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
     ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
