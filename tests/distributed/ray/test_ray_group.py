@@ -118,7 +118,7 @@ def test_weights_that_cannot_be_read_are_an_error(monkeypatch: pytest.MonkeyPatc
         next(collector)
         monkeypatch.setattr(RayGroup, "publish", lambda self, values: [ray.put("no weights")])
         collector.update_policy_weights_()
-        with in_time(), pytest.raises(WorkerError, match="Worker 0"):
+        with in_time(), pytest.raises(WorkerError, match=r"Worker \d raised in new weights"):
             next(collector)
 
 

@@ -13,7 +13,7 @@ import cloudpickle
 import torch
 
 from steppe.collectors import PER_WORKER, STOP, Field, WorkerLink
-from steppe.workers import Failure, apply_context
+from steppe.workers import Failure, ItemError, apply_context
 from steppe_remote.nested_link import NestedLink, WorkersOfNode
 from steppe_remote.node_line import LineOfWorker
 from steppe_remote.node_memory import NodeMemory
@@ -134,7 +134,7 @@ class RemoteWorker:
         with self._renewed:
             self._renewed.wait_for(lambda: self._weights.newest.version >= version or self._not_renewed is not None)
         if self._not_renewed is not None:
-            raise self._not_renewed
+            raise ItemError(self.index, "new weights") from self._not_renewed
         return self._collector_link.call(message)
 
     def renew(self, weights: Published | Exception) -> None:
