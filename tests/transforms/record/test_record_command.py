@@ -86,6 +86,24 @@ def test_a_batch_is_recorded_until_each_env_has_ended_once(tmp_path):
     assert len(video.frames) > 10  # an episode of random actions is longer
 
 
+def test_a_video_has_the_size_that_was_asked_for(tmp_path):
+    done = steppe(tmp_path, "gym:ALE/Pong-v5", "--size", "121x90", "--out", "it.mp4", "--steps", "3")
+
+    assert done.returncode == 0, done.stderr
+    video = decoded(tmp_path / "it.mp4")
+    assert video.frames.shape == (4, 90, 122, 3)  # H.264 needs an even width
+    # Pong's brown field, with the score above it.
+    assert video.frames[-1][45:70, 40:80].float().std(dim=(0, 1)).max() < 10
+
+
+@pytest.mark.parametrize("size", ["320", "0x240", "320x", "-3x4", "a x b"])
+def test_a_wrong_size_is_an_error_that_shows_a_right_one(tmp_path, size):
+    done = steppe(tmp_path, "gym:ALE/Pong-v5", f"--size={size}", "--out", "it.mp4")
+
+    assert done.returncode == 2
+    assert f"such as 320x240, found {size!r}" in done.stderr
+
+
 def test_a_policy_with_wrong_actions_leaves_no_file(tmp_path):
     done = steppe(tmp_path, "gym:HalfCheetah-v5", "--policy", "policies:wrong", "--out", "it.mp4")
 

@@ -50,7 +50,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fps", type=positive, metavar="F", help="frames per second (default: the environment's, or 30)"
     )
+    parser.add_argument(
+        "--size",
+        type=_size,
+        metavar="WxH",
+        help="width and height, such as 320x240 (default: as rendered)",
+    )
     parser.add_argument("--seed", type=natural, default=0, metavar="S", help="seed of everything random (default: 0)")
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Return the width and the height of a text such as ``320x240``."""
+    width, x, height = text.lower().partition("x")
+    if not (x and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise argparse.ArgumentTypeError(f"expected width x height in pixels, such as 320x240, found {text!r}")
+    return int(width), int(height)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{args.id} cannot be recorded: {kind}{one_line(error)}") from error
         env.set_seed(args.seed)
         fps = args.fps or _own_fps(env)
-        with VideoFileLogger(args.out, fps, overwrite=args.overwrite, pad_to_even=True) as video:
+        kwargs = {"overwrite": args.overwrite, "size": args.size, "pad_to_even": True}
+        with VideoFileLogger(args.out, fps, **kwargs) as video:
             env.transform[-1].logger = video
             interrupted = _record(env, policy, steps=args.steps)
             env.transform[-1].dump()

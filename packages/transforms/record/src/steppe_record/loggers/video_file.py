@@ -22,6 +22,7 @@ class VideoFileLogger(Logger):
         file: ``.mp4`` or ``.gif``.
         fps: frames per second.
         overwrite: replace an existing file.
+        size: width and height of the video; frames are resized to it. None: the size of the frames.
         pad_to_even: repeat the last row or column of frames whose height or width is odd, which H.264 does not support.
         **kwargs: arguments of :class:`VideoWriter`.
     """
@@ -32,13 +33,14 @@ class VideoFileLogger(Logger):
         fps: float = 30,
         *,
         overwrite: bool = False,
+        size: tuple[int, int] | None = None,
         pad_to_even: bool = False,
         **kwargs: Any,
     ) -> None:
         from ..video import VideoWriter
 
         self._writer = VideoWriter(file, fps, overwrite=overwrite, **kwargs)
-        self._pad_to_even = pad_to_even
+        self._size, self._pad_to_even = size, pad_to_even
         super().__init__(Path(file).stem, str(Path(file).parent))
 
     def _create_experiment(self) -> Any:
@@ -56,6 +58,8 @@ class VideoFileLogger(Logger):
         from ..video import hwc_frames
 
         frames = hwc_frames(video)
+        if self._size is not None:
+            frames = _resized(frames, *self._size)
         if self._pad_to_even:
             for dim in (1, 2):
                 last = frames.narrow(dim, frames.shape[dim] - 1, frames.shape[dim] % 2)
@@ -87,3 +91,12 @@ class VideoFileLogger(Logger):
 
     def _only_videos_error(self) -> NotSupported:
         return NotSupported("VideoFileLogger logs only videos. Use a CSVLogger for numbers.")
+
+
+def _resized(frames: Any, width: int, height: int) -> Any:
+    """Resize frames ``[T, H, W, 3]`` uint8, smoothly."""
+    from torch.nn.functional import interpolate
+
+    images = frames.movedim(-1, 1).float()
+    images = interpolate(images, (height, width), mode="bilinear", antialias=True, align_corners=False)
+    return images.round().clamp(0, 255).to(frames.dtype).movedim(1, -1)
