@@ -86,7 +86,7 @@ def test_a_batch_is_recorded_until_each_env_has_ended_once(tmp_path):
     assert len(video.frames) > 10  # an episode of random actions is longer
 
 
-def test_a_video_has_the_size_that_was_asked_for(tmp_path):
+def test_a_video_has_the_size_of_the_argument(tmp_path):
     done = steppe(tmp_path, "gym:ALE/Pong-v5", "--size", "121x90", "--out", "it.mp4", "--steps", "3")
 
     assert done.returncode == 0, done.stderr
