@@ -13,6 +13,8 @@ from tensordict.nn import TensorDictModule
 
 pytest.importorskip("ray")
 
+import ray
+
 from steppe import MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
 from steppe.errors import WorkerError
 from steppe_ray import RayCollector
@@ -109,6 +111,21 @@ def test_messages_to_actors_here_pass_by_the_engine(monkeypatch: pytest.MonkeyPa
 
     assert called[:6] == ["renew"] * 6
     assert set(called[6:]) == {"shutdown"}
+
+
+def test_weights_that_cannot_be_read_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish, versions = RayGroup.publish, []
+
+    def broken(self: RayGroup, values: dict[str, torch.Tensor]) -> Any:
+        versions.append(values)
+        return publish(self, values) if len(versions) == 1 else [ray.put("no weights")]
+
+    monkeypatch.setattr(RayGroup, "publish", broken)
+    with RayCollector([make] * 2, policy(), sync=True, frames_per_batch=8, **SMALL) as collector:
+        next(collector)
+        collector.update_policy_weights_()
+        with in_time(), pytest.raises(WorkerError, match=r"Worker \d raised in new weights"):
+            next(collector)
 
 
 def test_slow_actors_end_their_batch_on_request() -> None:
