@@ -105,6 +105,25 @@ def test_ready_nodes_have_unique_trajectory_numbers() -> None:
 
 
 @pytest.mark.exhaustive
+def test_nodes_continue_from_the_state_of_processes() -> None:
+    acting = policy()
+    with MultiSyncDataCollector([make] * 2, acting, frames_per_batch=8) as collector:
+        with torch.no_grad():
+            acting.module.weight.fill_(5.0)
+        collector.update_policy_weights_()
+        last = int(next(collector)["collector", "traj_ids"].max())
+        state = collector.state_dict()
+    with DistributedDataCollector([make] * 2, policy(), sync=True, frames_per_batch=8) as other:
+        next(other)
+        other.load_state_dict(state)
+        batch = next(other)
+        again = other.state_dict()
+
+    assert batch["used"].eq(5).all()
+    assert int(batch["collector", "traj_ids"].min()) > last - 2
+    assert sorted(again) == sorted(state)
+
+
 @pytest.mark.timeout(AT_ONCE * 6)
 def test_ready_nodes_do_not_wait_for_others(tmp_path: Path) -> None:
     file = tmp_path / "go"

@@ -14,7 +14,7 @@ HEAD = """
 import os, signal
 import torch
 from tensordict.nn import TensorDictModule
-from steppe import MultiSyncDataCollector
+from steppe import MultiSyncDataCollector, SyncDataCollector
 from steppe.errors import StateError, WorkerError
 from steppe_distributed import RPCDataCollector
 from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
@@ -62,8 +62,8 @@ with RPCDataCollector([make] * 2, acting, sync=True, **arguments) as collector:
         RPCDataCollector(make, frames_per_batch=4)
     except StateError as error:
         print("runs once at a time in a process" in str(error))
-with RPCDataCollector(make, frames_per_batch=6, seed=3) as collector:
-    second = next(collector)
+with SyncDataCollector(make, frames_per_batch=6, seed=3) as collector:
+    second = next(collector).clone()
 with RPCDataCollector(make, frames_per_batch=6, seed=3) as collector:
     assert_equal_data(next(collector), second)
     print("again")
