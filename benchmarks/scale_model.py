@@ -13,12 +13,14 @@ The model takes the smallest of five limits. With ``N`` workers, ``k`` of them o
 ``--measure`` measures the costs of the parts alone (an environment in this process, and bytes that Ray carries without
 a collector), and the collector with 1, 2, 4 and 8 actors, and writes both to ``scale_measured.json``. The model is
 checked against these points: here all actors and the caller share the cores of one machine, and no network is used.
+Batches come in messages, as from other machines, and then through the shared memory of this one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
@@ -45,7 +47,8 @@ class Measured(TypedDict):
     round_trip_of_a_batch: float
     call: float
     store: float
-    frames_per_second: dict[str, float]
+    messages: dict[str, float]
+    memory: dict[str, float]
     cores: int
 
 
@@ -120,6 +123,11 @@ def on_one_machine(costs: Costs, workers: int, cores: int) -> float:
     return min(alone, 1.0 / costs.in_caller, cores / (costs.in_actor + costs.in_caller))
 
 
+def in_memory(costs: Costs) -> Costs:
+    """Return the costs of actors that write their batches to the memory of the caller: only their steps take time."""
+    return replace(costs, call=0.0, actor_call=0.0, store=math.inf)
+
+
 def levers(costs: Costs) -> dict[str, Costs]:
     """Return the costs with each lever, and with all of them."""
     # The learner reads only its minibatches; frames stay on the nodes that collected them.
@@ -145,6 +153,7 @@ def measure(frame_bytes: int, step: float, rounds: int) -> Measured:
 
     from steppe import SyncDataCollector
     from steppe_ray import RayCollector
+    from steppe_ray.ray_group import RayGroup
 
     def make() -> Frames:
         return Frames(frame_bytes, step)
@@ -156,17 +165,17 @@ def measure(frame_bytes: int, step: float, rounds: int) -> Measured:
     with SyncDataCollector(make, frames_per_batch=BATCH) as collector:
         batch_bytes = nbytes(next(collector))
         alone = 1.0 / median(frames_per_second(collector))
-    points: dict[str, list[float]] = {}
+    points: dict[str, dict[str, float]] = {"messages": {}, "memory": {}}
     with cluster():
         # An empty message and one of a batch: the difference is what its bytes cost.
         empty, full = (median(RayAlone(1, size, 1, sync=True)) for size in (8, batch_bytes))
         cpu = {size: _cpu_of_calls(size) for size in (8, batch_bytes)}
-        for n in ACTORS:
-            with RayCollector([make] * n, frames_per_batch=BATCH, remote_configs=small_actors()) as collector:
-                run = frames_per_second(collector, 0.6)
-                run()
-                points[str(n)] = [run() for _ in range(rounds)]
-            print(n, "actors:", [round(each) for each in points[str(n)]], "frames/s", flush=True)
+        for way, figures in points.items():
+            RayGroup.shares_batches = way == "memory"
+            for n in ACTORS:
+                with RayCollector([make] * n, frames_per_batch=BATCH, remote_configs=small_actors()) as collector:
+                    figures[str(n)] = median(frames_per_second(collector, 0.6))
+                print(n, "actors,", way, round(figures[str(n)]), "frames/s", flush=True)
     return {
         "frame_bytes": batch_bytes / BATCH,
         "step": alone,
@@ -174,7 +183,8 @@ def measure(frame_bytes: int, step: float, rounds: int) -> Measured:
         "round_trip_of_a_batch": 1.0 / full,
         "call": cpu[8],
         "store": batch_bytes / max(cpu[batch_bytes] - cpu[8], 1e-6),
-        "frames_per_second": {n: statistics.median(each) for n, each in points.items()},
+        "messages": points["messages"],
+        "memory": points["memory"],
         "cores": len(os.sched_getaffinity(0)),
     }
 
@@ -225,10 +235,13 @@ def plot(measured: Measured, costs: Costs, file: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2))
-    points = {int(n): value for n, value in measured["frames_per_second"].items()}
-    left.plot(list(points), [on_one_machine(costs, n, measured["cores"]) for n in points], label="model")
-    left.plot(list(points), list(points.values()), "o", label="measured")
-    left.set_xticks(list(points))
+    for way, each, color in (("messages", costs, "C0"), ("memory", in_memory(costs), "C1")):
+        points = {int(n): value for n, value in measured[way].items()}  # type: ignore[literal-required]
+        left.plot(
+            list(points), [on_one_machine(each, n, measured["cores"]) for n in points], color, label=f"{way}, model"
+        )
+        left.plot(list(points), list(points.values()), "o", color=color, label=f"{way}, measured")
+    left.set_xticks(ACTORS)
     left.set_ylim(bottom=0)
     left.set_title(f"one machine, {measured['cores']} cores")
     workers = np.unique(np.logspace(0, 4.5, 120).astype(int))
@@ -265,11 +278,13 @@ def main() -> None:
     names = ("cores", "workers_per_node", "network", "weights", "updates", "learner")
     costs = costs_of(measured, **{name: getattr(args, name) for name in names})
 
-    rows = []
-    for n, value in measured["frames_per_second"].items():
-        model = on_one_machine(costs, int(n), measured["cores"])
-        rows.append([n, f"{value:,.0f}", f"{model:,.0f}", f"{model / value:.2f}"])
-    show("frames per second on this machine", ["actors", "measured", "model", "model / measured"], rows)
+    for way, each in (("messages", costs), ("memory", in_memory(costs))):
+        rows = []
+        for n, value in measured[way].items():  # type: ignore[literal-required]
+            model = on_one_machine(each, int(n), measured["cores"])
+            rows.append([n, f"{value:,.0f}", f"{model:,.0f}", f"{model / value:.2f}"])
+        columns = ["actors", "measured", "model", "model / measured"]
+        show(f"frames per second on this machine, batches in {way}", columns, rows)
 
     rows = []
     for name, each in levers(costs).items():
