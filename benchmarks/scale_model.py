@@ -37,6 +37,9 @@ MEASURED = Path(__file__).with_name("scale_measured.json")
 #: Numbers of actors that are measured, and frames of a batch of one actor.
 ACTORS, BATCH = (1, 2, 4, 8), 250
 
+#: Seconds of a core for a message over a pipe, at each end.
+_PIPE = 30e-6
+
 
 class Measured(TypedDict):
     """What ``--measure`` writes; times are in seconds, bytes a frame or a second."""
@@ -124,8 +127,8 @@ def on_one_machine(costs: Costs, workers: int, cores: int) -> float:
 
 
 def in_memory(costs: Costs) -> Costs:
-    """Return the costs of actors that write their batches to the memory of the caller: only their steps take time."""
-    return replace(costs, call=0.0, actor_call=0.0, store=math.inf)
+    """Return the costs of actors that write their batches to the memory of the caller, and say so over a pipe."""
+    return replace(costs, call=_PIPE, actor_call=_PIPE, store=math.inf)
 
 
 def levers(costs: Costs) -> dict[str, Costs]:
