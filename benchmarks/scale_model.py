@@ -256,7 +256,7 @@ def plot(measured: Measured, costs: Costs, file: Path) -> None:
     for axes in (left, right):
         axes.set_xlabel("workers")
         axes.set_ylabel("frames / s")
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left" if axes is right else "lower right")
     figure.tight_layout()
     figure.savefig(file, dpi=110)
 
