@@ -70,6 +70,19 @@ def test_tables_of_documents_repeat_the_committed_figures(page: str) -> None:
         assert cells == [f"{ratio:.1f}" if ratio else "" for ratio in ratios], label
 
 
+def test_figures_of_actors_repeat_the_committed_ones() -> None:
+    figures = json.loads((ROOT / "benchmarks/distributed.json").read_text())["sizes"]
+    text = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    table = text.split("| frames | over processes | over Ray alone |\n")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+
+    assert [name for name, *_ in rows] == list(figures)
+    for name, *cells in rows:
+        ratios = [figures[name]["RayCollector"] / figures[name][other] for other in ("processes", "Ray alone")]
+        shown = ratios[:1] if "steps of" in name else ratios  # Ray alone has no steps to take
+        assert [cell for cell in cells if cell] == [f"{ratio:.2f}" for ratio in shown], name
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [((), "the folders of two checkouts"), (("a", "b"), "no packages/core/src/steppe"), (("--rows", "x"), "--list")],
