@@ -1,6 +1,6 @@
 """Line: messages between a caller and a worker on the same machine, which no engine carries.
 
-An engine needs a millisecond of several processes for a call, which is more than a small batch takes. A line is two
+A call by an engine passes through several threads and processes, which takes longer than a small batch. A line is two
 pipes, whose descriptors the worker opens as it opens the memory for batches.
 """
 
