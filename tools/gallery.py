@@ -58,6 +58,9 @@ _PETTINGZOO = (
     *("butterfly/knights_archers_zombies_v11", "butterfly/cooperative_pong_v6"),
     *("mpe2/simple_spread_v3", "mpe2/simple_tag_v3", "sisl/pursuit_v5", "sisl/multiwalker_v9"),
 )
+_JUMANJI = ("Snake-v1", "Maze-v0", "Game2048-v1", "RubiksCube-v0", "PacMan-v1", "Tetris-v0")
+_PGX = ("connect_four", "tic_tac_toe", "chess", "go_9x9", "2048", "othello")
+_GYMNAX = ("Breakout-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar")
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
     **{f"gym:{name}": {"render_mode": "rgb_array"} for name in _GYM},
     **{f"dm:{name}": {"from_pixels": True, "pixels_only": False} for name in _DM},
@@ -66,6 +69,13 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         f"vmas:{name}": {"num_envs": 1}
         for name in ("balance", "navigation", "transport", "wheel", "flocking", "football")
     },
+    **{
+        f"brax:{name}": {"render_mode": "rgb_array", "backend": "spring"} for name in ("ant", "halfcheetah", "walker2d")
+    },
+    **{f"jumanji:{name}": {"render_mode": "rgb_array"} for name in _JUMANJI},
+    **{f"pgx:{name}": {} for name in _PGX},
+    **{f"gymnax:{name}": {} for name in _GYMNAX},
+    "craftax:Craftax-Classic-Pixels-v1": {},
     **{f"mo-gym:{name}": {"render_mode": "rgb_array"} for name in ("deep-sea-treasure-v0", "mo-lunar-lander-v3")},
 }
 
@@ -77,6 +87,52 @@ TILES = (
     *("gym:HalfCheetah-v5", "dm:cartpole-swingup", "vmas:balance", "gym:LunarLander-v3"),
     *("pettingzoo:mpe2/simple_spread_v3", "gym:CartPole-v1", "vmas:navigation", "gym:Pendulum-v1"),
 )
+
+
+def pgx_frame(env: Any, data: Any) -> Any:
+    """Draw a board of Pgx, which writes SVG; cairosvg makes pixels of it."""
+    import io
+
+    import cairosvg
+    import numpy as np
+    from pgx._src.visualizer import Visualizer
+    from PIL import Image
+
+    drawing = Visualizer(color_theme="light").get_dwg(states=env.native_state(data)).tostring()
+    png = cairosvg.svg2png(drawing.encode(), output_width=SIZE, background_color="white")
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def minatar_frame(env: Any, data: Any) -> Any:
+    """Draw the planes of a game of MinAtar, ``[10, 10, k]``, each in a colour of its own."""
+    import colorsys
+
+    import numpy as np
+
+    planes = data["observation"].numpy().astype(bool)
+    colours = [colorsys.hsv_to_rgb(plane / planes.shape[-1], 0.75, 0.95) for plane in range(planes.shape[-1])]
+    image = np.full((*planes.shape[:2], 3), 24, np.uint8)
+    for plane, colour in enumerate(colours):
+        image[planes[..., plane]] = np.array(colour) * 255
+    return image.repeat(24, 0).repeat(24, 1)
+
+
+def craftax_frame(env: Any, data: Any) -> Any:
+    return (data["observation"] * 255).byte().numpy().repeat(4, 0).repeat(4, 1)
+
+
+#: How to draw the environments whose libraries have no ``render`` that returns pixels.
+DRAWN = {"pgx:": pgx_frame, "gymnax:": minatar_frame, "craftax:": craftax_frame}
+
+
+def drawn_frames(env: Any, draw_frame: Any) -> Iterator[Any]:
+    """Yield a frame of each step of random play, which the environment does not draw itself."""
+    with env:
+        env.set_seed(SEED)
+        data = env.reset()
+        for _ in range(FRAMES):
+            yield draw_frame(env, data)
+            data = env.maybe_reset(env.step_mdp(env.step(env.rand_action(data))))
 
 
 def frames_of(name: str, arguments: dict[str, Any]) -> Iterator[Any]:
@@ -92,6 +148,10 @@ def frames_of(name: str, arguments: dict[str, Any]) -> Iterator[Any]:
         policy, every = import_policy(_callable(name)), POLICIES[TRAINED[name]].every
     torch.manual_seed(SEED)
     env = make_env(name, **arguments)
+    for prefix, draw_frame in DRAWN.items():
+        if name.startswith(prefix):
+            yield from drawn_frames(env, draw_frame)
+            return
     key: Any = "pixels"
     if "pixels" not in env.observation_spec.keys():
         key = "frame"
@@ -210,6 +270,7 @@ def _entries(spec: Any) -> str:
 def versions() -> dict[str, str]:
     """Return the versions of the libraries that draw."""
     names = ("gymnasium", "ale-py", "minigrid", "mujoco", "dm-control", "pettingzoo", "mpe2", "vmas", "mo-gymnasium")
+    names += ("brax", "jumanji", "pgx", "gymnax", "craftax")
     return {name: importlib.metadata.version(name) for name in names if _installed(name)}
 
 
@@ -221,24 +282,32 @@ def _installed(name: str) -> bool:
 
 
 def draw(names: list[str]) -> list[str]:
-    """Draw the pictures of environments, and write the manifest; return a sentence for each that failed."""
+    """Draw the pictures of environments, and write the manifest; return a sentence for each that failed.
+
+    The pictures of libraries that are not installed stay as they are.
+    """
+    from steppe.errors import LibraryMissing, PluginNotFound
+
     FOLDER.mkdir(exist_ok=True)
-    known = {}
-    if MANIFEST.exists():
-        known = {each["id"]: each for each in json.loads(MANIFEST.read_text(encoding="utf-8"))["environments"]}
+    old = json.loads(MANIFEST.read_text(encoding="utf-8")) if MANIFEST.exists() else {}
+    known = {each["id"]: each for each in old.get("environments", [])}
     failed = []
     for name in names:
         file = _file(name)
         try:
             save(list(frames_of(name, ENVIRONMENTS[name])), FOLDER / file)
             spaces = described(name, ENVIRONMENTS[name])
-        except Exception as error:  # a library that is not installed, or cannot draw here
+        except (LibraryMissing, PluginNotFound) as error:
+            print(f"{name} is left out: {str(error).splitlines()[0]}", flush=True)
+            continue
+        except Exception as error:  # the library cannot draw here
             failed.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             continue
         known[name] = {"id": name, "file": file, **policy_of(name), "sha256": _digest(FOLDER / file), **spaces}
         print(f"{name}: {(FOLDER / file).stat().st_size:,} bytes", flush=True)
     ordered = [known[name] for name in ENVIRONMENTS if name in known]
-    content = {"seed": SEED, "frames": FRAMES, "size": SIZE, "versions": versions(), "environments": ordered}
+    drawn_with = {**old.get("versions", {}), **versions()}
+    content = {"seed": SEED, "frames": FRAMES, "size": SIZE, "versions": drawn_with, "environments": ordered}
     MANIFEST.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return failed
 

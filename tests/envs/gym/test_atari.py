@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDictBase
 
 gymnasium = pytest.importorskip("gymnasium")
 wrappers = pytest.importorskip("gymnasium.wrappers")
@@ -71,6 +72,53 @@ def test_observations_equal_those_of_gymnasium(name, settings, steps):
     assert ends > 0 or steps < 500
     theirs.close()
     env.close()
+
+
+def noop(tensordict: TensorDictBase) -> TensorDictBase:
+    return tensordict.set("action", torch.zeros(tensordict.batch_size, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("make_policy", [lambda env: noop, lambda env: env.rand_action, lambda env: None])
+def test_a_rollout_has_the_entries_of_the_specs(make_policy):
+    env = TransformedEnv(ours(screen_size=42), steppe.RenameTransform(["pixels"], ["screens"]))
+    data = env.rollout(5, make_policy(env))
+
+    flags = {"done", "terminated", "truncated"}
+    assert set(data.keys()) == {"screens", "action", "next", *flags}
+    assert set(data["next"].keys()) == {"screens", "reward", *flags}
+    assert data["screens"].shape == (5, 4, 42, 42)
+
+
+def test_a_collector_with_a_policy_shows_the_same_as_steps():
+    env = ours(screen_size=42)
+    batch = next(iter(steppe.Collector(env, noop, frames_per_batch=40, total_frames=40, seed=3)))
+    alone = ours(screen_size=42)
+    alone.set_seed(3)
+    data = alone.rollout(40, noop)
+    assert torch.equal(batch["pixels"], data["pixels"])
+    assert torch.equal(batch["next", "reward"], data["next", "reward"])
+
+
+def test_transforms_before_the_screens_see_every_frame():
+    class Halved(steppe.transforms.Transform):
+        """Half the reward of each frame."""
+
+        def __init__(self) -> None:
+            super().__init__(in_keys=["reward"])
+
+        def _apply_transform(self, reward: torch.Tensor) -> torch.Tensor:
+            return reward / 2
+
+    def run(*before: Any) -> Any:
+        game = make_env("gym:ALE/Pong-v5", frameskip=1, categorical_action_encoding=True)
+        env = TransformedEnv(game, steppe.Compose(*before, steppe.atari_preprocessing(screen_size=42)))
+        env.set_seed(0)
+        return env.rollout(120, noop)
+
+    whole, half = run(), run(Halved())
+    assert whole["next", "reward"].min() == -1
+    assert torch.equal(half["next", "reward"], whole["next", "reward"] / 2)
+    assert torch.equal(half["next", "pixels"], whole["next", "pixels"])
 
 
 def test_workers_send_stacks_of_uint8():

@@ -90,7 +90,9 @@ class AtariScreens(SteppingTransform):
     # not resized; the last step of an episode may show it.
     _screen: np.ndarray[Any, Any] | None = None
     _lives = 0
-    _derived = (*SteppingTransform._derived, "_screen", "_lives")
+    _alone: tuple[GymWrapper | None] | None = None
+    _unwrapped: Any = None
+    _derived = (*SteppingTransform._derived, "_screen", "_lives", "_alone", "_unwrapped")
 
     def __init__(
         self,
@@ -147,35 +149,33 @@ class AtariScreens(SteppingTransform):
 
     @property
     def _game(self) -> Any:
-        env = self.env
-        return getattr(getattr(env, "base_env", env), "unwrapped", None)
+        """The game of the library, without wrappers."""
+        if self._unwrapped is None:
+            env = self.env
+            self._unwrapped = getattr(getattr(env, "base_env", env), "unwrapped", None)
+        return self._unwrapped
 
     @property
-    def _ale(self) -> Any:
-        return self._game.ale
-
-    @property
-    def _steps_game(self) -> bool:
-        """Whether frames after the first step the library's environment itself, without TensorDicts.
+    def _stepped(self) -> GymWrapper | None:
+        """The environment of the library, if frames after the first step it alone, without TensorDicts.
 
         Nothing else may see these frames: no transform before this one, no entry but the screen, no reader of infos.
         """
-        env = self.env
-        return (
-            isinstance(env, GymWrapper)
-            and not env.overridden_methods
-            and not env.info_dict_reader
-            and set(env.full_observation_spec.keys(include_nested=True, leaves_only=True)) == {"pixels"}
-            and list(env.action_keys) == ["action"]
-        )
-
-    @property
-    def reads_root(self) -> Any:  # type: ignore[override]
-        """The action alone, if nothing but the game is stepped."""
-        return ["action"] if self._steps_game else True
+        if self._alone is None:
+            env = self.env.base_env
+            alone = (
+                isinstance(env, GymWrapper)
+                and not len(self.env.transform)
+                and not env.overridden_methods
+                and not env.info_dict_reader
+                and set(env.full_observation_spec.keys(include_nested=True, leaves_only=True)) == {"pixels"}
+                and list(env.action_keys) == ["action"]
+            )
+            self._alone = (env if alone else None,)
+        return self._alone[0]
 
     def _read(self) -> np.ndarray[Any, Any]:
-        ale = self._ale
+        ale = self._game.ale
         screen: np.ndarray[Any, Any] = ale.getScreenGrayscale() if self.grayscale else ale.getScreenRGB()
         return screen
 
@@ -189,7 +189,8 @@ class AtariScreens(SteppingTransform):
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         following = next_tensordict
-        step = self._step_game(tensordict) if self._steps_game else self._step_env(tensordict, following)
+        game = self._stepped
+        step = self._step_env(tensordict, following) if game is None else _step_game(game, tensordict)
         # gymnasium keeps the screens of the step before if the episode ends before the last two frames.
         earlier = late = self._read() if self._screen is None else self._screen
         total = 0.0
@@ -198,24 +199,21 @@ class AtariScreens(SteppingTransform):
             if frame:
                 reward, terminated, truncated = step()
             total += float(reward)
-            left = self._ale.lives()
-            terminated = bool(terminated) or (self.terminal_on_life_loss and left < self._lives)
-            self._lives = left
+            if self.terminal_on_life_loss:
+                left = self._game.ale.lives()
+                terminated, self._lives = bool(terminated) or left < self._lives, left
             if terminated or truncated:
                 break
             if frame == self.frame_skip - 2:
                 earlier = self._read()
             elif frame == self.frame_skip - 1:
                 late = self._read()
-        flags = {"terminated": terminated, "truncated": bool(truncated), "done": terminated or bool(truncated)}
-        for name, value in {"reward": total, **flags}.items():
-            following.set(name, torch.full_like(following.get(name), value))
+        following.get("reward").fill_(total)
+        if terminated or truncated:
+            flags = {"terminated": bool(terminated), "truncated": bool(truncated), "done": True}
+            for name, value in flags.items():
+                following.get(name).fill_(value)
         return self._show(following, np.maximum(earlier, late) if self.frame_skip > 1 else late)
-
-    def _step_game(self, tensordict: TensorDictBase) -> _StepGame:
-        env = self.env
-        step, action = env._stepper(), env.read_action(tensordict.get("action"))
-        return lambda: step(action)[1:4]  # type: ignore[no-any-return]
 
     def _step_env(self, tensordict: TensorDictBase, following: TensorDictBase) -> _StepGame:
         """Return a function that steps the transforms before this one too, and updates ``following``."""
@@ -232,15 +230,15 @@ class AtariScreens(SteppingTransform):
         return step
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        env, data = self.env, tensordict_reset
+        env, data = self.env, tensordict_reset.copy()  # a step adds entries to its argument
         noops = int(self._game.np_random.integers(1, self.noop_max + 1)) if self.noop_max else 0
         for _ in range(noops):
             data = env.step_mdp(env.step(data.update(self._noop())))
             if env.any_done(data):
                 data = env.reset()
-        keys = list(tensordict_reset.keys(include_nested=True, leaves_only=True))
+        keys = tensordict_reset.keys(include_nested=True, leaves_only=True)
         shown = tensordict_reset.update(data.select(*keys, strict=False))
-        self._lives = self._ale.lives()
+        self._lives = self._game.ale.lives()
         return self._show(shown, self._read())
 
     def _noop(self) -> TensorDictBase:
@@ -253,3 +251,9 @@ class AtariScreens(SteppingTransform):
 
     def _repr_keys(self) -> Any:
         return ("noop_max", "frame_skip", "screen_size", "terminal_on_life_loss", "grayscale", "scale")
+
+
+def _step_game(game: GymWrapper, tensordict: TensorDictBase) -> _StepGame:
+    """Return a function that steps the library's environment with the action of the root."""
+    step, action = game._stepper(), game.read_action(tensordict.get("action"))
+    return lambda: step(action)[1:4]
