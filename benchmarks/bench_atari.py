@@ -1,10 +1,13 @@
 """Measure the usual image transforms on eight Pongs in worker processes.
 
-    python benchmarks/bench_atari.py [--rounds 7] [--steps 60] [--n 8] [--peer-python PYTHON]
+    python benchmarks/bench_atari.py [--rounds 7] [--steps 60] [--n 8] [--peer-python PYTHON] [--preprocessing]
 
 ToTensorImage, GrayScale, Resize to 84, CatFrames of 4, RewardClipping, RewardSum and StepCounter run in each worker of
 ``ParallelEnv(8, ALE/Pong-v5)``. The first table has the CPU time of a frame in all processes, and frames per second,
 compared to the limit: a step of the raw library and the bare tensor operations, on all cores.
+
+``--preprocessing`` prints only a table of atari_preprocessing() beside gymnasium's AtariPreprocessing and
+FrameStackObservation: one game, and ``n`` games in worker processes.
 
 ``--peer-python`` names an interpreter with TorchRL and ale-py: the second table has the same chain without Resize
 (which needs torchvision in TorchRL) in both libraries' ``ParallelEnv``. Contestants take turns; figures are medians,
@@ -166,6 +169,76 @@ def beside_the_limit(rounds: int, steps: int, n: int) -> None:
     show(f"{GAME}, images of 84x84", columns, rows)
 
 
+def make_preprocessed() -> Any:
+    return TransformedEnv(make_env(f"gym:{GAME}", frameskip=1), steppe.atari_preprocessing())
+
+
+def make_wrapped() -> Any:
+    import ale_py
+    import gymnasium
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+    gymnasium.register_envs(ale_py)
+    return FrameStackObservation(AtariPreprocessing(gymnasium.make(GAME, frameskip=1)), 4)
+
+
+def beside_wrappers(rounds: int, steps: int, n: int) -> None:
+    """Print the table of atari_preprocessing, compared to gymnasium's wrappers."""
+    import gymnasium
+
+    with ExitStack() as stack:
+        wrapped, game = make_wrapped(), stack.enter_context(make_preprocessed())
+        vector = gymnasium.vector.AsyncVectorEnv([make_wrapped] * n)
+        stack.callback(vector.close)
+        batch = stack.enter_context(ParallelEnv(n, make_preprocessed))
+        for env in (wrapped, vector):
+            env.reset(seed=0)
+        for env in (game, batch):
+            env.set_seed(0)
+        given, all_given = (env.full_action_spec.rand((steps,)) for env in (game, batch))
+
+        def step_wrapped() -> None:
+            for _ in range(steps):
+                _, _, terminated, truncated, _ = wrapped.step(wrapped.action_space.sample())
+                if terminated or truncated:
+                    wrapped.reset()
+
+        def step_vector() -> None:
+            for _ in range(steps):
+                vector.step(vector.action_space.sample())
+
+        pids = [process.pid for process in vector.processes]
+        keep = {"break_when_any_done": False}
+        one: dict[str, Contestant] = {
+            "gymnasium's wrappers, one game": (step_wrapped, steps, []),
+            "atari_preprocessing, step loop": (partial(step_loop, game, given), steps, []),
+            "atari_preprocessing, rollout": (partial(game.rollout, steps, actions=given, **keep), steps, []),
+        }
+        rollout = partial(batch.rollout, steps, actions=all_given, **keep)
+        many: dict[str, Contestant] = {
+            f"gymnasium's wrappers, AsyncVectorEnv({n})": (step_vector, n * steps, pids),
+            f"atari_preprocessing, ParallelEnv({n}), step loop": (
+                partial(step_loop, batch, all_given),
+                n * steps,
+                batch.worker_pids,
+            ),
+            f"atari_preprocessing, ParallelEnv({n}), rollout": (rollout, n * steps, batch.worker_pids),
+        }
+        rows = []
+        for contestants in (one, many):
+            figures = contest(contestants, rounds)
+            first = next(iter(figures.values()))
+            for name, found in figures.items():
+                cpu, clock = (statistics.median(column) for column in zip(*found, strict=True))
+                ratios = [
+                    statistics.median(one[by] / other[by] for one, other in zip(first, found, strict=True))
+                    for by in (0, 1)
+                ]
+                rows.append([name, f"{cpu:.0f}", f"{clock:.0f}", f"{ratios[0]:.2f}", f"{ratios[1]:.2f}"])
+    columns = ["what", "CPU us a frame", "by the clock", "of gymnasium's speed, by CPU time", "by the clock"]
+    show(f"{GAME}, stacks of 84x84x4", columns, rows)
+
+
 def beside_torchrl(rounds: int, steps: int, n: int, python: str) -> None:
     """Print the table of the chain without Resize, compared to TorchRL."""
     with ExitStack() as stack:
@@ -202,10 +275,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--n", type=int, default=8)
     parser.add_argument("--peer-python", default=None)
+    parser.add_argument("--preprocessing", action="store_true", help="compare atari_preprocessing() only")
     args = parser.parse_args()
     if importlib.util.find_spec("ale_py") is None:
         parser.exit(message="this needs Atari's games: pip install ale-py\n")
     torch.set_num_threads(1)
+    if args.preprocessing:
+        beside_wrappers(args.rounds, args.steps, args.n)
+        return
     beside_the_limit(args.rounds, args.steps, args.n)
     if args.peer_python is not None:
         beside_torchrl(args.rounds, args.steps, args.n, args.peer_python)

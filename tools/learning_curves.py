@@ -56,7 +56,7 @@ TRAININGS = {
     "dqn-cartpole": Training("DQN, CartPole", "dqn", "gym:CartPole-v1", 50_000, 40, (0.8, 2)),
     "dqn-qbert": Training("DQN, Atari Qbert", "dqn", "gym:ALE/Qbert-v5", 51_200, 50, (5, 6)),
     "sac-pendulum": Training("SAC, Pendulum", "sac", "gym:Pendulum-v1", 15_000, 40, (1.2, 3)),
-    "sac-halfcheetah": Training("SAC, HalfCheetah", "sac", "gym:HalfCheetah-v5", 20_000, 40, (5, 7)),
+    "sac-halfcheetah": Training("SAC, HalfCheetah", "sac", "gym:HalfCheetah-v5", 12_000, 40, (3, 4)),
 }
 
 
@@ -198,6 +198,7 @@ def draw(name: str) -> None:
     seeds = min(len(content[side]["curves"]) for side in content)
     axes.set(xlabel="frames", ylabel="mean return", title=f"{TRAININGS[name].title}: median and range of {seeds} seeds")
     axes.title.set_fontsize(9)
+    axes.xaxis.set_major_locator(plt.MaxNLocator(6))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
     if len(content) > 1:
@@ -206,15 +207,18 @@ def draw(name: str) -> None:
     plt.close(figure)
 
 
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
 def table(names: list[str]) -> Iterator[str]:
     """Yield the lines of the table of docs/examples.md."""
     for name in names:
         content = curves_of(name)
         for side in [side for side in SIDES if side in content]:
             frames, low, middle, high = list(rows(content[side]["curves"]))[-1]
-            seconds = statistics.median(content[side]["seconds"])
-            label = TRAININGS[name].title if side == "steppe" else "Stable-Baselines3"
-            yield f"| {label} | {frames:,} | {middle:,.4g} | {low:,.4g}, {high:,.4g} | {seconds:,.0f} |"
+            label = TRAININGS[name].title if side == "steppe" else f"the same, {LABELS[side]}"
+            yield f"| {label} | {frames:,} | {number(middle)} | {number(low)}, {number(high)} |"
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ class Settings(NamedTuple):
 
 SETTINGS = {
     "gym:Pendulum-v1": Settings(15_000, 128, 1e-3),
-    "gym:HalfCheetah-v5": Settings(20_000, 256, 3e-4),
+    "gym:HalfCheetah-v5": Settings(12_000, 256, 3e-4),
     "dm:cartpole-swingup": Settings(15_000, 128, 1e-3),
 }
 N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
