@@ -109,8 +109,8 @@ def _ppo(example: dict[str, Any], env: Any, weights: dict[str, Any]) -> Callable
 def _sac(example: dict[str, Any], env: Any, weights: dict[str, Any]) -> Callable[[TensorDictBase], Any]:
     import torch
 
-    hidden, inputs = weights["net.0.weight"].shape
-    actor = example["Actor"](inputs, hidden, env.action_spec.shape[-1], float(env.action_spec.space.high.max()))
+    inputs = weights["net.0.weight"].shape[1]
+    actor = example["Actor"](inputs, env.action_spec.shape[-1], float(env.action_spec.space.high.max()))
     actor.load_state_dict(weights)
     keys = ["observation"] if "observation" in env.observation_spec.keys() else ["position", "velocity"]
     return lambda data: actor(torch.cat([data[key] for key in keys], -1).float())

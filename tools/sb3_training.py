@@ -175,18 +175,17 @@ def atari(name: str, screen: int, learn: bool = False) -> gymnasium.Env:
 
 
 def sac(example: ModuleType, name: str, frames: int, seed: int, every: int, report: Callable[..., None]) -> None:
-    settings = example.SETTINGS[name]
     make = partial(gymnasium.make, name.removeprefix("gym:"))
     model = SAC(
         "MlpPolicy",
         vector(make, 1, seed),
-        learning_rate=settings.learning_rate,
+        learning_rate=example.LEARNING_RATE,
         buffer_size=example.CAPACITY,
         learning_starts=example.RANDOM_FRAMES,
         batch_size=example.BATCH,
         tau=example.TAU,
         gamma=example.GAMMA,
-        policy_kwargs={"net_arch": [settings.hidden, settings.hidden]},
+        policy_kwargs={"net_arch": [example.HIDDEN, example.HIDDEN]},
         seed=seed,
         device="cpu",
     )

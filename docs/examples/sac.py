@@ -10,7 +10,6 @@ import copy
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from rich.progress import Progress
@@ -36,22 +35,9 @@ from steppe import (
     make_env,
 )
 
-
-class Settings(NamedTuple):
-    """Settings for one environment."""
-
-    frames: int
-    hidden: int
-    learning_rate: float
-
-
-SETTINGS = {
-    "gym:Pendulum-v1": Settings(15_000, 128, 1e-3),
-    "gym:HalfCheetah-v5": Settings(12_000, 256, 3e-4),
-    "dm:cartpole-swingup": Settings(15_000, 128, 1e-3),
-}
+FRAMES = {"gym:Pendulum-v1": 15_000, "gym:HalfCheetah-v5": 12_000, "dm:cartpole-swingup": 15_000}
 N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
-GAMMA, TAU = 0.99, 0.005
+HIDDEN, GAMMA, TAU, LEARNING_RATE = 128, 0.99, 0.005, 1e-3
 
 
 def make(name: str) -> EnvBase:
@@ -60,17 +46,17 @@ def make(name: str) -> EnvBase:
     return TransformedEnv(make_env(name), Compose(*steps, DoubleToFloat()))
 
 
-def net(inputs: int, hidden: int, outputs: int) -> nn.Module:
-    layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs)]
+def net(inputs: int, outputs: int) -> nn.Module:
+    layers = [nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, outputs)]
     return nn.Sequential(*layers)
 
 
 class Actor(nn.Module):
     """A normal distribution, squashed to the bounds of the action."""
 
-    def __init__(self, inputs: int, hidden: int, actions: int, highest: float) -> None:
+    def __init__(self, inputs: int, actions: int, highest: float) -> None:
         super().__init__()
-        self.net, self.highest = net(inputs, hidden, 2 * actions), highest
+        self.net, self.highest = net(inputs, 2 * actions), highest
 
     def sample(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return actions ``[n, k]`` and their log-probabilities ``[n]``."""
@@ -90,9 +76,9 @@ class Actor(nn.Module):
 class Critics(nn.Module):
     """Two estimates of the value of an action."""
 
-    def __init__(self, inputs: int, hidden: int) -> None:
+    def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.nets = nn.ModuleList([net(inputs, hidden, 1), net(inputs, hidden, 1)])
+        self.nets = nn.ModuleList([net(inputs, 1), net(inputs, 1)])
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return both estimates, ``[2, n]``."""
@@ -111,13 +97,12 @@ def train(
     """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
     torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
-    settings = SETTINGS[name]
     with make(name) as env:
         inputs, n_actions = env.observation_spec["observation"].shape[-1], env.action_spec.shape[-1]
-        actor = Actor(inputs, settings.hidden, n_actions, float(env.action_spec.space.high.max()))
-    critics, log_alpha = Critics(inputs + n_actions, settings.hidden), torch.zeros((), requires_grad=True)
+        actor = Actor(inputs, n_actions, float(env.action_spec.space.high.max()))
+    critics, log_alpha = Critics(inputs + n_actions), torch.zeros((), requires_grad=True)
     target = copy.deepcopy(critics)
-    adam = partial(torch.optim.Adam, lr=settings.learning_rate)
+    adam = partial(torch.optim.Adam, lr=LEARNING_RATE)
     optimisers = [adam(group) for group in (actor.parameters(), critics.parameters(), [log_alpha])]
     sampler = PrioritizedSampler(CAPACITY, alpha=0.6, beta=0.4) if prioritized else RandomSampler()
     buffer = TensorDictReplayBuffer(
@@ -172,7 +157,7 @@ def train(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default="gym:Pendulum-v1", choices=sorted(SETTINGS))
+    parser.add_argument("--env", default="gym:Pendulum-v1", choices=sorted(FRAMES))
     parser.add_argument("--frames", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--n-step", type=int, default=1)
@@ -180,7 +165,7 @@ def main() -> None:
     parser.add_argument("--plot", help="file for a plot of the learning curve")
     parser.add_argument("--save", help="file for the weights, written at each evaluation")
     args = parser.parse_args()
-    total, curve = args.frames or SETTINGS[args.env].frames, []
+    total, curve = args.frames or FRAMES[args.env], []
     with Progress() as progress:
         task = progress.add_task("train", total=total)
         points = train(total, args.seed, args.n_step, args.prioritized, name=args.env, save=args.save)
@@ -192,6 +177,7 @@ def main() -> None:
         import matplotlib.pyplot as plt
 
         plt.plot(*zip(*curve, strict=True))
+        plt.gca().set(xlabel="frames", ylabel="mean return")
         plt.savefig(args.plot, bbox_inches="tight")
 
 
