@@ -6,7 +6,6 @@ import doctest
 import importlib
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,6 @@ import pytest
 from steppe.registry import Registry, use
 from tests.architecture.test_docstrings import MODULES, is_ours
 from tools.site import api
-from tools.workspace import read_toml
-
-#: Public names that have no example yet, by module: the list may only become shorter.
-MISSING: dict[str, list[str]] = read_toml(Path(__file__).parent / "without_example.toml")
 
 
 def public_names() -> dict[str, Any]:
@@ -34,15 +29,10 @@ def public_names() -> dict[str, Any]:
 
 NAMES = public_names()
 BESIDE = api.examples()
-WITH_EXAMPLE = {name: value for name, value in NAMES.items() if name in BESIDE or ">>>" in (value.__doc__ or "")}
 
 
-def test_no_further_public_name_lacks_an_example():
-    lacking = sorted(name for name in NAMES if name not in WITH_EXAMPLE)
-    listed = sorted(f"{module}:{name}" for module, names in MISSING.items() for name in names)
-
-    assert sorted(set(lacking) - set(listed)) == []  # write an example
-    assert sorted(set(listed) - set(lacking)) == []  # remove it from without_example.toml
+def test_each_public_name_has_an_example():
+    assert [name for name, value in NAMES.items() if name not in BESIDE and ">>>" not in (value.__doc__ or "")] == []
 
 
 def test_each_example_beside_the_code_is_of_a_public_name():
@@ -57,10 +47,10 @@ def _own_registry() -> Iterator[None]:
 
 
 @pytest.mark.programs
-@pytest.mark.parametrize("name", sorted(WITH_EXAMPLE))
+@pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_example_of_a_public_name_prints_what_it_shows(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    value = WITH_EXAMPLE[name]
+    value = NAMES[name]
     names = {"__name__": "__main__"}  # as a reader who copies the example into an interpreter
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     example = doctest.DocTestParser().get_doctest(BESIDE.get(name, value.__doc__), names, name, None, 0)

@@ -206,6 +206,13 @@ class NormalActor(_FusedActor):
 
     See :class:`CategoricalActor`.
 
+    >>> import torch
+    >>> from steppe import NormalActor, make_env
+    >>> actor = NormalActor(torch.nn.Linear(3, 2))  # mean and scale of one action
+    >>> data = make_env("gym:Pendulum-v1").rollout(5, actor)
+    >>> data["action"].shape, data["action_log_prob"].shape
+    (torch.Size([5, 1]), torch.Size([5]))
+
     Args:
         module: a TensorDictModule that writes means and standard deviations; or a function of observations that returns
             a tensor ``[*B, 2 * k]``, which a ``NormalParamExtractor`` splits into both.

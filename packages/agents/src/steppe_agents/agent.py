@@ -25,6 +25,23 @@ class Agent(TensorDictModuleBase):
     ``("agent_state", ...)`` and ``"is_init"``. It writes the action, any other entries to store, and the next state at
     ``("next", "agent_state", ...)``.
 
+    >>> import torch
+    >>> from steppe import Agent, Collector, Composite, SerialEnv, Unbounded
+    >>> class Recurrent(Agent):
+    ...     agent_state_spec = Composite(hidden=Unbounded((8,)))
+    ...     in_keys, out_keys = ["observation", ("agent_state", "hidden")], ["action"]
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.cell, self.head = torch.nn.GRUCell(4, 8), torch.nn.Linear(8, 2)
+    ...     def forward(self, td):
+    ...         hidden = self.cell(td["observation"], td["agent_state", "hidden"])
+    ...         td["action"] = torch.nn.functional.one_hot(self.head(hidden).argmax(-1), 2)
+    ...         td["next", "agent_state", "hidden"] = hidden
+    ...         return td
+    >>> with Collector(SerialEnv(2, "gym:CartPole-v1"), Recurrent(), frames_per_batch=20) as collector:
+    ...     next(collector)["action"].shape
+    torch.Size([2, 10, 2])
+
     Attributes:
         agent_info_spec: the info of one row, which a request passes.
         agent_info_default: the info in batches, and in requests without ``agent_info``; None if requests must pass it.

@@ -30,6 +30,20 @@ class AgentSteps:
     step to step and is initialized at the first step of an episode; and ``"is_init"``. The agent is called with rows
     ``[k]``, for any batch size of the environment.
 
+    >>> import torch
+    >>> from steppe import Agent, AgentSteps, Composite, SerialEnv, Unbounded
+    >>> class Constant(Agent):
+    ...     agent_info_spec = Composite(force=Unbounded((1,)))
+    ...     agent_info_default = {"force": torch.ones(1)}
+    ...     in_keys, out_keys = [("agent_info", "force")], ["action"]
+    ...     def forward(self, td):
+    ...         return td.set("action", td["agent_info", "force"])
+    >>> env = SerialEnv(2, "gym:Pendulum-v1")
+    >>> steps = AgentSteps(env, Constant(), env.done_groups, keeps_states=False)
+    >>> root = steps.begin(env.reset())
+    >>> root["agent_info", "force"].flatten(), root["is_init"].flatten()
+    (tensor([1., 1.]), tensor([True, True]))
+
     Args:
         env: one environment, or a batch.
         policy: the agent.

@@ -65,6 +65,16 @@ class _Batching:
 class MonoThreadEpisodeBatcher(_Batching):
     """Collect whole episodes in this process, one for each environment.
 
+    >>> import torch
+    >>> from steppe import CategoricalActor, MonoThreadEpisodeBatcher
+    >>> from steppe_testing import CountingEnv
+    >>> agent_args = {"module": torch.nn.Linear(1, 3)}
+    >>> batcher = MonoThreadEpisodeBatcher(CategoricalActor, agent_args, CountingEnv, {"max_steps": 7})
+    >>> _ = batcher.execute()
+    >>> batcher.get().length
+    tensor([7])
+    >>> batcher.close()
+
     Args:
         create_agent: makes the agent: a policy, such as an :class:`~steppe.Agent`.
         agent_args: keyword arguments for ``create_agent``.
@@ -134,6 +144,22 @@ class _OverWorkers(_Batching):
 class EpisodeBatcher(_OverWorkers):
     """Collect any number of whole episodes in worker processes.
 
+    >>> import torch
+    >>> from steppe import CategoricalActor, EpisodeBatcher
+    >>> from steppe_testing import CountingEnv
+    >>> batcher = EpisodeBatcher(
+    ...     create_agent=CategoricalActor,
+    ...     agent_args={"module": torch.nn.Linear(1, 3)},
+    ...     create_env=CountingEnv,
+    ...     n_timesteps=10,
+    ...     n_slots=8,
+    ...     n_threads=2,
+    ... )
+    >>> _ = batcher.execute(n_episodes=4)
+    >>> batcher.get().length
+    tensor([5, 5, 5, 5])
+    >>> batcher.close()
+
     Args:
         create_agent, agent_args, create_env, env_args: see :class:`MonoThreadEpisodeBatcher`; called in each worker.
         n_timesteps: number of steps in a slot of shared memory, through which workers return data. An episode may use
@@ -165,6 +191,23 @@ class Batcher(_OverWorkers):
     """Collect the next steps of environments whose episodes have not ended.
 
     The environments run in worker processes.
+
+    >>> import torch
+    >>> from steppe import Batcher, CategoricalActor
+    >>> from steppe_testing import CountingEnv
+    >>> batcher = Batcher(
+    ...     create_agent=CategoricalActor,
+    ...     agent_args={"module": torch.nn.Linear(1, 3)},
+    ...     create_env=CountingEnv,
+    ...     n_timesteps=3,
+    ...     n_slots=4,
+    ...     n_threads=1,
+    ... )
+    >>> batcher.reset()
+    >>> _ = batcher.execute()
+    >>> batcher.get().length, batcher.n_still_running
+    (tensor([3]), 1)
+    >>> batcher.close()
 
     Args:
         create_agent, agent_args, create_env, env_args, n_slots, n_threads, seeds: see :class:`EpisodeBatcher`.

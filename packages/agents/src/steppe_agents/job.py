@@ -24,6 +24,15 @@ _CANCEL_WAIT = 1.0
 class Job:
     """A request in progress, as ``Collector.execute`` returns it.
 
+    >>> import torch
+    >>> from steppe import CategoricalActor, Collector
+    >>> actor = CategoricalActor(torch.nn.Linear(4, 2))
+    >>> with Collector("gym:CartPole-v1", actor, frames_per_batch=100, seed=0) as collector:
+    ...     job = collector.execute(n_episodes=3)
+    ...     trajectories = job.result()
+    ...     job.done(), job.progress(), len(trajectories)
+    (True, (3, 3), 3)
+
     Args:
         requests: the requests of the collector.
         total: number of rows.

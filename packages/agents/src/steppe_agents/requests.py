@@ -37,6 +37,15 @@ class Requests:
 
     The collector has the same methods: ``collector.execute`` is ``collector.requests.execute``.
 
+    >>> import torch
+    >>> from steppe import CategoricalActor, Collector, SerialEnv
+    >>> actor = CategoricalActor(torch.nn.Linear(1, 3))
+    >>> with Collector(SerialEnv(2, "gym:CartPole-v1"), CategoricalActor(torch.nn.Linear(4, 2))) as collector:
+    ...     requests = collector.requests
+    ...     _ = requests.execute(n_episodes=5)
+    ...     requests.n_lanes, len(requests.get())
+    (2, 5)
+
     Args:
         collector: any collector of steppe.
         runner: runs the rows; None to make one for the collector.

@@ -21,6 +21,14 @@ class WholeTrajectories(Delivery):
 
     A collector makes it for ``trajs_per_batch=``.
 
+    >>> from steppe import Collector, SerialEnv
+    >>> from steppe_testing import CountingEnv
+    >>> env = SerialEnv(2, [lambda: CountingEnv(max_steps=2), lambda: CountingEnv(max_steps=3)])
+    >>> with Collector(env, frames_per_batch=8, trajs_per_batch=3) as collector:  # makes a WholeTrajectories
+    ...     trajectories = next(collector)
+    >>> trajectories.shape, trajectories["collector", "mask"].sum(-1)
+    (torch.Size([3, 3]), tensor([2, 3, 2]))
+
     Args:
         collector: the collector. ``trajs_per_batch`` is how many trajectories the caller gets at once. With
             ``traj_format="padded"`` these are ``[trajectories, longest]``, padded, with a mask; with ``"cat"`` they are

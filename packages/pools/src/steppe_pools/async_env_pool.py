@@ -424,6 +424,14 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
 
     A thread cannot be stopped from outside. If an environment hangs, ``close`` leaves its thread running after 5
     seconds, with a warning. The thread ends when the environment returns, and the interpreter waits for it at exit.
+
+    >>> from steppe import ThreadingAsyncEnvPool
+    >>> from steppe_testing import SlowEnv
+    >>> fast, slow = lambda: SlowEnv(seconds=0.0), lambda: SlowEnv(seconds=0.3)
+    >>> with ThreadingAsyncEnvPool([slow, fast, fast]) as pool:
+    ...     pool.async_step_send(pool.rand_action(pool.reset()))
+    ...     pool.async_step_recv(min_get=2)["env_index"].tolist()
+    [1, 2]
     """
 
     backend = "threading"
@@ -457,6 +465,13 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
     Workers, shared memory and errors are those of :class:`~steppe.ParallelEnv`: data of fixed shapes is written into
     shared memory, and a command flag wakes the worker. Other data, and data of unequal environments, travels in
     messages.
+
+    >>> from steppe import ProcessorAsyncEnvPool
+    >>> with ProcessorAsyncEnvPool(["gym:CartPole-v1"] * 4) as pool:
+    ...     pool.async_step_send(pool.rand_action(pool.reset()))
+    ...     first = pool.async_step_recv(min_get=2)  # of those that are ready
+    ...     len(pool.worker_pids), len(first) >= 2
+    (4, True)
     """
 
     backend = "multiprocessing"

@@ -15,6 +15,16 @@ __all__ = ["BufferWriter"]
 class BufferWriter:
     """Extends a buffer from another process, which opens the memory of the storage when it unpickles this object.
 
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, ReplayBuffer
+    >>> from tensordict import TensorDict
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100, shared=True), batch_size=4)
+    >>> example = TensorDict(reward=torch.zeros(5), batch_size=[5])
+    >>> (writer,) = buffer.writers(1, example)  # a collector sends it to a worker
+    >>> writer.extend(TensorDict(reward=torch.ones(5), batch_size=[5]))
+    >>> len(buffer)
+    5
+
     Args:
         storage: a shared storage.
         transforms: the transforms of the buffer, whose inverses change data before it is written.

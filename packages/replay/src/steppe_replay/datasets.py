@@ -12,7 +12,16 @@ __all__ = ["DatasetFormat", "DatasetNotFound", "dataset_format", "load_dataset"]
 
 
 class DatasetNotFound(SteppeError, FileNotFoundError):
-    """There is no data set of this name, or it cannot be downloaded."""
+    """There is no data set of this name, or it cannot be downloaded.
+
+    >>> from steppe import load_dataset
+    >>> from steppe_replay import DatasetNotFound
+    >>> try:
+    ...     load_dataset("minari:no/such-v0")
+    ... except (DatasetNotFound, ImportError) as error:
+    ...     print("train online instead")
+    train online instead
+    """
 
 
 class DatasetFormat(Protocol):
@@ -20,6 +29,20 @@ class DatasetFormat(Protocol):
 
     The name of the entry point is the namespace of its ids: ``minari = "steppe_minari:MinariFormat"``. The class is
     made without arguments, and imports its library in its methods.
+
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, ReplayBuffer
+    >>> from steppe_replay import DatasetFormat
+    >>> from tensordict import TensorDict
+    >>> class TorchFiles(DatasetFormat):
+    ...     def load(self, name, **kwargs):
+    ...         data = torch.load(name, weights_only=False)
+    ...         buffer = ReplayBuffer(storage=LazyTensorStorage(len(data)), **kwargs)
+    ...         buffer.extend(data)
+    ...         return buffer
+    >>> torch.save(TensorDict(reward=torch.ones(8), batch_size=[8]), "data.pt")
+    >>> len(TorchFiles().load("data.pt", batch_size=4))
+    8
     """
 
     def load(self, name: str, **kwargs: Any) -> ReplayBuffer:
@@ -52,6 +75,12 @@ def load_dataset(id: str, **kwargs: Any) -> ReplayBuffer:
 
     The rows stay in files, and are read when they are sampled: the data set may be larger than memory.
 
+    >>> from steppe import load_dataset
+    >>> load_dataset("D4RL/pen/human-v2")
+    Traceback (most recent call last):
+        ...
+    steppe.errors.SpecError: The id of a data set is 'namespace:name', such as 'minari:D4RL/pen/human-v2'; ...
+
     Args:
         id: ``"namespace:name"``, such as ``"minari:D4RL/pen/human-v2"``. The namespace is a format, which a package
             provides: steppe-minari has ``"minari"``.
@@ -71,6 +100,12 @@ def load_dataset(id: str, **kwargs: Any) -> ReplayBuffer:
 
 def dataset_format(namespace: str) -> DatasetFormat:
     """Return the format of a namespace.
+
+    >>> from steppe_replay import dataset_format
+    >>> dataset_format("csv")
+    Traceback (most recent call last):
+        ...
+    steppe.errors.PluginNotFound: No plugin provides data sets 'csv:'. Installed formats: ...
 
     Raises:
         PluginNotFound: no installed package provides it.

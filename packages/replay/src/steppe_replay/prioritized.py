@@ -25,6 +25,17 @@ class PrioritizedSampler(Sampler):
     A new row has the largest priority so far, 1 before there is one. A sample has ``"priority_weight"``, the importance
     weight ``(p / p_min) ** -beta`` of each row, where ``p`` is its probability and ``p_min`` the smallest one.
 
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, PrioritizedSampler, ReplayBuffer
+    >>> from tensordict import TensorDict
+    >>> sampler = PrioritizedSampler(100, alpha=1.0, beta=1.0)
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=sampler, batch_size=1000)
+    >>> index = buffer.extend(TensorDict(td_error=torch.tensor([0.0, 1.0, 3.0]), batch_size=[3]))
+    >>> buffer.update_priority(index, torch.tensor([0.0, 1.0, 3.0]))
+    >>> batch, info = buffer.sample(return_info=True)
+    >>> 700 < (batch["td_error"] == 3).sum() < 800, sorted(info)
+    (tensor(True), ['index', 'priority_weight'])
+
     Args:
         max_capacity: rows of the storage.
         alpha: how much priorities count; 0: all rows are equal.

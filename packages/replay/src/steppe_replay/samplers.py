@@ -24,6 +24,19 @@ Info = dict[Any, torch.Tensor]
 class Sampler:
     """Chooses the rows of a sample.
 
+    >>> import numpy as np
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, ReplayBuffer
+    >>> from steppe_replay import Sampler
+    >>> from tensordict import TensorDict
+    >>> class Newest(Sampler):
+    ...     def sample(self, storage, batch_size):
+    ...         return storage.by_age()[-batch_size:], {}
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=Newest(), batch_size=3)
+    >>> _ = buffer.extend(TensorDict(step=torch.arange(10), batch_size=[10]))
+    >>> buffer.sample()["step"]
+    tensor([7, 8, 9])
+
     Attributes:
         generator: draws the random numbers; None: that of torch.
         in_order: whether the rows of a sample follow each other in time, at least within slices.
@@ -109,7 +122,16 @@ class Sampler:
 
 
 class RandomSampler(Sampler):
-    """Choose rows with equal probability, with replacement."""
+    """Choose rows with equal probability, with replacement.
+
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, RandomSampler, ReplayBuffer
+    >>> from tensordict import TensorDict
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=RandomSampler(), batch_size=50)
+    >>> _ = buffer.extend(TensorDict(number=torch.arange(3), batch_size=[3]))
+    >>> buffer.sample()["number"].unique()
+    tensor([0, 1, 2])
+    """
 
     def sample(self, storage: Storage, batch_size: int) -> tuple[np.ndarray, Info]:
         ring = storage.ring

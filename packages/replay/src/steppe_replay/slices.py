@@ -36,6 +36,15 @@ class SliceSampler(Sampler):
     A sample of ``batch_size`` rows has ``num_slices`` slices, one after the other. A slice crosses neither the end of a
     trajectory nor the place where the buffer is being written. The end of each slice is marked in ``truncated_key``.
 
+    >>> from steppe import LazyTensorStorage, ReplayBuffer, SliceSampler
+    >>> from steppe_testing import CountingEnv
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=SliceSampler(slice_len=4), batch_size=8)
+    >>> _ = buffer.extend(CountingEnv(max_steps=5).rollout(20, break_when_any_done=False))
+    >>> slices = buffer.sample().reshape(2, 4)
+    >>> steps = slices["observation"].squeeze(-1)
+    >>> (steps.diff(dim=1) == 1).all()  # no slice crosses the end of an episode
+    tensor(True)
+
     Args:
         num_slices: slices in a sample; or
         slice_len: steps of a slice.
@@ -254,6 +263,14 @@ class SliceSampler(Sampler):
 class SliceSamplerWithoutReplacement(SliceSampler):
     """Choose each trajectory once in an epoch, and in each a slice with equal probability.
 
+    >>> from steppe import LazyTensorStorage, ReplayBuffer, SliceSamplerWithoutReplacement
+    >>> from steppe_testing import CountingEnv
+    >>> sampler = SliceSamplerWithoutReplacement(slice_len=5, shuffle=False)
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=sampler, batch_size=10)
+    >>> index = buffer.extend(CountingEnv(max_steps=5).rollout(20, break_when_any_done=False))
+    >>> [batch["observation"].flatten().int().tolist() for batch in buffer]
+    [[0, 1, 2, 3, 4, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]]
+
     Args:
         drop_last: leave out the trajectories at the end of an epoch that are fewer than ``num_slices``.
         shuffle: False: in the order in which they were written.
@@ -299,6 +316,17 @@ class SliceSamplerWithoutReplacement(SliceSampler):
 
 class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
     """Choose slices in proportion to the priority of their first step.
+
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, PrioritizedSliceSampler, ReplayBuffer
+    >>> from steppe_testing import CountingEnv
+    >>> sampler = PrioritizedSliceSampler(100, alpha=1.0, beta=1.0, slice_len=3)
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=sampler, batch_size=6)
+    >>> index = buffer.extend(CountingEnv(max_steps=5).rollout(20, break_when_any_done=False))
+    >>> buffer.update_priority(index, (index == 11).float())
+    >>> buffer.sample()["observation"].reshape(2, 3)
+    tensor([[1., 2., 3.],
+            [1., 2., 3.]])
 
     Args:
         max_capacity: rows of the storage.

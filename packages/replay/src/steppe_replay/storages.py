@@ -21,6 +21,17 @@ __all__ = ["ListStorage", "Storage"]
 class Storage(ABC):
     """Rows of data: transitions, or whatever a row of the data is.
 
+    >>> import torch
+    >>> from steppe import LazyTensorStorage
+    >>> from steppe_replay import Storage
+    >>> from tensordict import TensorDict
+    >>> storage = LazyTensorStorage(4)
+    >>> index = storage.append(TensorDict(step=torch.arange(6), batch_size=[6]))
+    >>> isinstance(storage, Storage), len(storage), storage.write_count
+    (True, 4, 6)
+    >>> storage.take(storage.by_age())["step"]
+    tensor([2, 3, 4, 5])
+
     Args:
         max_size: how many rows it holds; the oldest ones are overwritten.
 

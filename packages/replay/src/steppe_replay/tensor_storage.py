@@ -79,6 +79,15 @@ class TensorStorage(Storage):
     The entries, their shapes and dtypes are those of the first data. An entry that comes later is 0 in the rows before,
     and in rows that lack it.
 
+    >>> import torch
+    >>> from steppe import ReplayBuffer
+    >>> from steppe_replay import TensorStorage
+    >>> from tensordict import TensorDict
+    >>> demonstrations = TensorDict(observation=torch.ones(8, 3), batch_size=[8])
+    >>> buffer = ReplayBuffer(storage=TensorStorage(demonstrations, max_size=100), batch_size=4)
+    >>> len(buffer), buffer.sample()["observation"].shape
+    (8, torch.Size([4, 3]))
+
     Args:
         storage: the first rows, a TensorDict; None: the layout is that of the first data that is written.
         max_size: how many rows it holds; default: as many as ``storage`` has.

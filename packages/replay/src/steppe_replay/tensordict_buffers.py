@@ -19,6 +19,14 @@ __all__ = ["PrioritizedReplayBuffer", "TensorDictPrioritizedReplayBuffer", "Tens
 class TensorDictReplayBuffer(ReplayBuffer):
     """A buffer of TensorDicts, whose samples have ``"index"`` and the entries of the sampler.
 
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, TensorDictReplayBuffer, make_env
+    >>> buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1000), batch_size=32)
+    >>> _ = buffer.extend(make_env("gym:CartPole-v1").rollout(200, break_when_any_done=False))
+    >>> batch = buffer.sample()
+    >>> batch["next", "observation"].shape, batch["index"].shape
+    (torch.Size([32, 4]), torch.Size([32]))
+
     Args:
         priority_key: the entry of data and samples from which priorities are read.
         **kwargs: see :class:`ReplayBuffer`.
@@ -68,6 +76,14 @@ class TensorDictReplayBuffer(ReplayBuffer):
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A buffer with a :class:`PrioritizedSampler`.
 
+    >>> import torch
+    >>> from steppe import PrioritizedReplayBuffer
+    >>> buffer = PrioritizedReplayBuffer(alpha=1.0, beta=0.5, batch_size=1000)
+    >>> index = buffer.extend(["rare", "common"])
+    >>> buffer.update_priority(index, torch.tensor([1.0, 9.0]))
+    >>> 850 < buffer.sample().count("common") < 950
+    True
+
     Args:
         alpha, beta, eps, dtype: see :class:`PrioritizedSampler`.
         storage: where the data is; default ``ListStorage(1000)``.
@@ -93,6 +109,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
     """A buffer of TensorDicts with a :class:`PrioritizedSampler`; samples have ``"priority_weight"`` and ``"index"``.
+
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, TensorDictPrioritizedReplayBuffer
+    >>> from tensordict import TensorDict
+    >>> storage = LazyTensorStorage(100)
+    >>> buffer = TensorDictPrioritizedReplayBuffer(alpha=1.0, beta=1.0, storage=storage, batch_size=8)
+    >>> _ = buffer.extend(TensorDict(step=torch.arange(50), batch_size=[50]))
+    >>> batch = buffer.sample()
+    >>> batch["td_error"] = (batch["step"] == 7).float()  # as a loss computes it
+    >>> buffer.update_tensordict_priority(batch)
+    >>> sorted(batch.keys())
+    ['index', 'priority_weight', 'step', 'td_error']
 
     Args:
         alpha, beta, eps, reduction: see :class:`PrioritizedSampler`.

@@ -28,6 +28,20 @@ __all__ = [
 class Writer:
     """Decides which rows new data overwrites.
 
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, ReplayBuffer
+    >>> from steppe_replay import RoundRobinWriter, Writer
+    >>> from tensordict import TensorDict
+    >>> class Successes(RoundRobinWriter):
+    ...     def extend(self, data, *, single=False):
+    ...         return super().extend(data if single else data[data["success"]], single=single)
+    >>> issubclass(Successes, Writer)
+    True
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(100), writer=Successes(), batch_size=4)
+    >>> _ = buffer.extend(TensorDict(success=torch.tensor([True, False, True]), batch_size=[3]))
+    >>> len(buffer)
+    2
+
     Attributes:
         storage: where it writes.
     """
@@ -66,18 +80,53 @@ class Writer:
 
 
 class RoundRobinWriter(Writer):
-    """Overwrite the oldest data."""
+    """Overwrite the oldest data.
+
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, ReplayBuffer, RoundRobinWriter
+    >>> from tensordict import TensorDict
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(4), writer=RoundRobinWriter(), batch_size=4)
+    >>> _ = buffer.extend(TensorDict(step=torch.arange(4), batch_size=[4]))
+    >>> _ = buffer.extend(TensorDict(step=torch.arange(4, 6), batch_size=[2]))
+    >>> buffer[:]["step"].sort().values
+    tensor([2, 3, 4, 5])
+    """
 
     def extend(self, data: Any, *, single: bool = False) -> torch.Tensor:
         return self.storage.append(data, single=single)
 
 
 class TensorDictRoundRobinWriter(RoundRobinWriter):
-    """Overwrite the oldest data. The buffer adds ``"index"`` to samples of TensorDicts, so this only keeps the name."""
+    """Overwrite the oldest data. The buffer adds ``"index"`` to samples of TensorDicts, so this only keeps the name.
+
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, TensorDictReplayBuffer, TensorDictRoundRobinWriter
+    >>> from tensordict import TensorDict
+    >>> storage, writer = LazyTensorStorage(4), TensorDictRoundRobinWriter()
+    >>> buffer = TensorDictReplayBuffer(storage=storage, writer=writer, batch_size=4)
+    >>> buffer.extend(TensorDict(step=torch.arange(4), batch_size=[4]))
+    tensor([0, 1, 2, 3])
+    >>> "index" in buffer.sample()
+    True
+    """
 
 
 class ImmutableDatasetWriter(Writer):
-    """Refuse to write: for data sets that stay as they are."""
+    """Refuse to write: for data sets that stay as they are.
+
+    >>> import torch
+    >>> from steppe import ReplayBuffer
+    >>> from steppe_replay import ImmutableDatasetWriter, TensorStorage
+    >>> from tensordict import TensorDict
+    >>> data = TensorDict(reward=torch.ones(8), batch_size=[8])
+    >>> buffer = ReplayBuffer(storage=TensorStorage(data), writer=ImmutableDatasetWriter(), batch_size=4)
+    >>> buffer.sample()["reward"]
+    tensor([1., 1., 1., 1.])
+    >>> buffer.extend(data)
+    Traceback (most recent call last):
+        ...
+    steppe.errors.NotSupported: This buffer is a data set that cannot be written: ...
+    """
 
     def extend(self, data: Any, *, single: bool = False) -> torch.Tensor:
         raise NotSupported("This buffer is a data set that cannot be written: its writer is an ImmutableDatasetWriter.")
@@ -85,6 +134,15 @@ class ImmutableDatasetWriter(Writer):
 
 class TensorDictMaxValueWriter(Writer):
     """Keep the data with the largest values, and overwrite that with the smallest one.
+
+    >>> import torch
+    >>> from steppe import LazyTensorStorage, ReplayBuffer, TensorDictMaxValueWriter
+    >>> from tensordict import TensorDict
+    >>> writer = TensorDictMaxValueWriter(rank_key="return")
+    >>> buffer = ReplayBuffer(storage=LazyTensorStorage(2), writer=writer, batch_size=2)
+    >>> _ = buffer.extend(TensorDict({"return": torch.tensor([3.0, 9.0, 1.0, 7.0])}, [4]))
+    >>> buffer[:]["return"].sort().values
+    tensor([7., 9.])
 
     Args:
         rank_key: the entry with the value of each row; default ``("next", "reward")``.

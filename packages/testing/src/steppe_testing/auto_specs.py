@@ -35,6 +35,22 @@ def auto_specs_(
     Data does not show domains: leaves are Unbounded (NonTensor for values that are not tensors), actions too. Sizes
     that differ between the two steps are dynamic.
 
+    >>> import torch
+    >>> from steppe import EnvBase
+    >>> from steppe_testing import auto_specs_
+    >>> from tensordict import TensorDict
+    >>> class Drift(EnvBase):  # without specs
+    ...     def _reset(self, tensordict=None):
+    ...         return TensorDict(position=torch.zeros(2), done=torch.tensor([False]))
+    ...     def _step(self, tensordict):
+    ...         position = tensordict["position"] + tensordict["action"]
+    ...         return TensorDict(position=position, reward=torch.ones(1), done=torch.tensor([False]))
+    ...     def _set_seed(self, seed):
+    ...         pass
+    >>> env = auto_specs_(Drift(), lambda td: td.set("action", torch.ones(2)))
+    >>> env.observation_spec["position"], env.action_spec
+    (Unbounded(shape=(2,), dtype=float32), Unbounded(shape=(2,), dtype=float32))
+
     Args:
         env: the environment.
         policy: takes a TensorDict and returns it with the action.

@@ -16,6 +16,12 @@ def differences(actual: Any, expected: Any, *, exclude: tuple[str, ...] = ()) ->
 
     The list is empty if they are equal. NaN equals NaN.
 
+    >>> import torch
+    >>> from steppe_testing import differences
+    >>> from tensordict import TensorDict
+    >>> differences(TensorDict(x=torch.ones(3)), TensorDict(x=torch.zeros(3), y=torch.ones(1)))
+    ["'y' is missing", "'x': 3 of 3 values, first at (0,): 1.0, expected 0.0"]
+
     Args:
         actual: data to check.
         expected: data that ``actual`` should equal.
@@ -28,6 +34,16 @@ def assert_equal_data(
     actual: Any, expected: Any, what: str = "the data", *, exclude: tuple[str, ...] = (), hint: str = ""
 ) -> None:
     """Raise an AssertionError that names the different entries of two TensorDicts.
+
+    >>> import torch
+    >>> from steppe_testing import assert_equal_data
+    >>> from tensordict import TensorDict
+    >>> assert_equal_data(TensorDict(x=torch.ones(3), time=1), TensorDict(x=torch.ones(3), time=2), exclude=("time",))
+    >>> assert_equal_data(TensorDict(x=torch.ones(3)), TensorDict(x=torch.zeros(3)))
+    Traceback (most recent call last):
+        ...
+    AssertionError: the data differs:
+      - 'x': 3 of 3 values, first at (0,): 1.0, expected 0.0
 
     Args:
         actual: data to check.

@@ -64,6 +64,13 @@ class DataEnv(_RandomDataEnv):
 
     ``set_seed`` seeds the generator.
 
+    >>> import torch
+    >>> from steppe import Bounded, Unbounded
+    >>> from steppe_testing import DataEnv
+    >>> env = DataEnv({"pixels": Bounded(0, 255, (3, 8, 8), dtype=torch.uint8), "speed": Unbounded((2,))})
+    >>> env.rollout(4)["pixels"].shape
+    torch.Size([4, 3, 8, 8])
+
     Args:
         observation: specs of the observations, nested or with tuple keys, without batch dimensions.
         max_steps: length of an episode.
@@ -87,6 +94,15 @@ class ArrayDataEnv(ArrayEnv, _RandomDataEnv):
     """The array version of :class:`DataEnv`.
 
     It writes the same data for the same specs and seed.
+
+    >>> from steppe import Unbounded
+    >>> from steppe_testing import ArrayDataEnv, DataEnv, assert_equal_data
+    >>> rollouts = []
+    >>> for cls in (DataEnv, ArrayDataEnv):
+    ...     env = cls({"speed": Unbounded((2,))})
+    ...     _ = env.set_seed(0)
+    ...     rollouts.append(env.rollout(4))
+    >>> assert_equal_data(*rollouts)
     """
 
     def reset_into(

@@ -39,6 +39,13 @@ class EnvConformance:
     For an environment without an id, override :meth:`make_env`. The other attributes declare what the environment can
     do. Tests of other capabilities are skipped, and are printed and counted at the end of the run.
 
+    >>> from steppe_testing import EnvConformance
+    >>> class TestCartPole(EnvConformance):  # in a test file; pytest runs its tests
+    ...     env_id = "gym:CartPole-v1"
+    >>> suite = TestCartPole()
+    >>> suite.test_data_fits_the_specs()
+    >>> suite.test_a_rollout_is_a_chain(suite.make_env())
+
     Attributes:
         env_id: ``"namespace:name"``.
         kwargs: arguments of ``make_env``.

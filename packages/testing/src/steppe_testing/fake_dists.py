@@ -14,6 +14,16 @@ from textwrap import dedent
 class FakeDists:
     """Write fake distributions into a folder, one at each call.
 
+    >>> from pathlib import Path
+    >>> from steppe.registry import Registry, use
+    >>> from steppe_testing import FakeDists
+    >>> Path("packages").mkdir()
+    >>> dists = FakeDists(Path("packages"))
+    >>> _ = dists("steppe-toy", "1.0", envs={"toy": "toy.plugin"}, requires=["toylib>=2"])
+    >>> with use(Registry(path=["packages"])) as registry:
+    ...     registry.namespaces(), registry.records()[0].requires
+    (['toy'], ('toylib>=2',))
+
     Args:
         path: the folder, which the caller adds to ``sys.path``.
     """

@@ -19,6 +19,10 @@ ACTION_KINDS = ("one_hot", "categorical", "continuous", "binary", "multi_categor
 def action_leaf(kind: str, batch_size: tuple[int, ...] = ()) -> Spec:
     """Return the spec of a kind of action.
 
+    >>> from steppe_testing import action_leaf
+    >>> action_leaf("one_hot"), action_leaf("continuous", (4,)).shape
+    (OneHot(n=3, shape=(3,), dtype=bool), torch.Size([4, 2]))
+
     Args:
         kind: one of :data:`ACTION_KINDS`. The last dimension is 3 for ``one_hot``, none for ``categorical``, 2 for
             ``continuous`` (float32 in ``[-1, 1]``), ``binary`` and ``multi_categorical``, 5 for ``multi_one_hot``.
@@ -45,6 +49,11 @@ def action_number(kind: str, action: torch.Tensor) -> torch.Tensor:
     """Return the number of an action, ``[*B, 1]`` float32.
 
     It is the index of a discrete action, or the sum of several indices or entries.
+
+    >>> import torch
+    >>> from steppe_testing import action_number
+    >>> action_number("one_hot", torch.tensor([[0, 0, 1], [1, 0, 0]])).flatten()
+    tensor([2., 0.])
     """
     if kind == "categorical":
         return action.unsqueeze(-1).float()

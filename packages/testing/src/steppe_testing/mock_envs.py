@@ -36,6 +36,11 @@ class CountingEnv(EnvBase):
     number of the action; ``terminated`` (or ``truncated``) is True from step ``max_steps`` on. Partial steps and resets
     do not change other rows.
 
+    >>> from steppe_testing import CountingEnv
+    >>> data = CountingEnv(max_steps=3, start=10).rollout(100)
+    >>> data["next", "observation"].flatten(), data["next", "terminated"].flatten()
+    (tensor([11., 12., 13.]), tensor([False, False,  True]))
+
     Args:
         max_steps: length of an episode.
         start: the first observation.
@@ -127,7 +132,14 @@ class CountingEnv(EnvBase):
 
 
 class IncrementingEnv(CountingEnv):
-    """A :class:`CountingEnv` whose first observation is the seed, or ``start``."""
+    """A :class:`CountingEnv` whose first observation is the seed, or ``start``.
+
+    >>> from steppe_testing import IncrementingEnv
+    >>> env = IncrementingEnv()
+    >>> _ = env.set_seed(40)
+    >>> env.rollout(3)["observation"].flatten()
+    tensor([40., 41., 42.])
+    """
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if self.seed is not None:
@@ -136,7 +148,13 @@ class IncrementingEnv(CountingEnv):
 
 
 class ScalarActionEnv(CountingEnv):
-    """A :class:`CountingEnv` with a scalar action: ``[*B]`` int64."""
+    """A :class:`CountingEnv` with a scalar action: ``[*B]`` int64.
+
+    >>> from steppe_testing import ScalarActionEnv
+    >>> env = ScalarActionEnv()
+    >>> env.action_spec, env.rollout(4)["action"].shape
+    (Categorical(n=3, shape=(), dtype=int64), torch.Size([4]))
+    """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
         super().__init__(max_steps, action="categorical", **kwargs)
@@ -146,6 +164,14 @@ class ArrayCountingEnv(ArrayEnv):
     """An environment that counts its steps on the array path.
 
     The data is that of a :class:`CountingEnv` without a batch.
+
+    >>> from steppe_testing import ArrayCountingEnv
+    >>> env = ArrayCountingEnv(max_steps=3, info=True)
+    >>> data = env.rollout(10)
+    >>> data["next", "observation"].flatten(), data["next", "is_even"].flatten()
+    (tensor([1., 2., 3.]), tensor([False,  True, False]))
+    >>> env.no_row_writer_reason is None  # it is on the array path
+    True
 
     Args:
         max_steps: length of an episode.
@@ -255,6 +281,14 @@ class StatelessCountingEnv(EnvBase):
     step increments; ``reward`` is the number of the action; ``terminated`` is True when ``count`` reaches
     ``max_steps``. ``reset(td, set_state=True)`` starts from the ``count`` in ``td``.
 
+    >>> import torch
+    >>> from steppe_testing import StatelessCountingEnv
+    >>> from tensordict import TensorDict
+    >>> env = StatelessCountingEnv()
+    >>> start = TensorDict(count=torch.tensor([[2], [3]]), batch_size=[2])
+    >>> env.reset(start, set_state=True)["count"].flatten()
+    tensor([2, 3])
+
     Args:
         max_steps: length of an episode.
         batch_size: leading dimensions. If they are not empty, the environment accepts only this batch size.
@@ -300,6 +334,11 @@ class StatelessCountingEnv(EnvBase):
 
 class DoNothingEnv(EnvBase):
     """The smallest environment: no observation, a reward of 0, and no end.
+
+    >>> from steppe_testing import DoNothingEnv
+    >>> env = DoNothingEnv(batch_size=(2,))
+    >>> env.rollout(50)["next", "reward"].sum(), list(env.observation_spec.keys())
+    (tensor(0.), [])
 
     Args:
         batch_size: leading dimensions.

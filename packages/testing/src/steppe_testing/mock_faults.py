@@ -17,6 +17,12 @@ __all__ = ["DyingEnv", "FailingEnv", "HangingEnv", "ShapeShiftingEnv", "SlowEnv"
 class FailingEnv(ArrayCountingEnv):
     """An :class:`~steppe_testing.ArrayCountingEnv` that raises an error.
 
+    >>> from steppe_testing import FailingEnv
+    >>> FailingEnv(at=3).rollout(8)
+    Traceback (most recent call last):
+        ...
+    RuntimeError: FailingEnv failed in step 3
+
     Args:
         at: number of the step or reset that raises, counted from 1 over all episodes.
         in_: where it raises: ``"init"``, ``"reset"``, ``"step"``, or ``"attribute"`` (on reading ``env.broken``).
@@ -62,6 +68,13 @@ class FailingEnv(ArrayCountingEnv):
 class SlowEnv(ArrayCountingEnv):
     """An :class:`~steppe_testing.ArrayCountingEnv` whose steps take time.
 
+    >>> import time
+    >>> from steppe_testing import SlowEnv
+    >>> start = time.perf_counter()
+    >>> _ = SlowEnv(seconds=0.01, reset_seconds=0.0).rollout(3)
+    >>> time.perf_counter() - start >= 0.03
+    True
+
     Args:
         seconds: duration of a step.
         busy: compute for this time instead of sleeping.
@@ -101,6 +114,12 @@ class SlowEnv(ArrayCountingEnv):
 class HangingEnv(ArrayCountingEnv):
     """An :class:`~steppe_testing.ArrayCountingEnv` with a step that does not return.
 
+    >>> from steppe_testing import HangingEnv
+    >>> HangingEnv(at=2, seconds=0.01).rollout(5)
+    Traceback (most recent call last):
+        ...
+    TimeoutError: HangingEnv gave up after 0.01 s
+
     Args:
         at: number of the step that hangs, counted from 1 over all episodes.
         seconds: time after which the step raises a TimeoutError, so that a failing test ends.
@@ -128,6 +147,16 @@ class DyingEnv(ArrayCountingEnv):
 
     For worker processes only.
 
+    >>> from steppe import ParallelEnv
+    >>> from steppe.errors import WorkerError
+    >>> from steppe_testing import DyingEnv
+    >>> try:
+    ...     with ParallelEnv(1, DyingEnv) as env:
+    ...         env.rollout(10)
+    ... except WorkerError as error:
+    ...     print(error)
+    Worker 0 (process ...) ended unexpectedly, at work on environment 0: it was killed, or a library crashed.
+
     Args:
         at: number of the step that kills the process, counted from 1 over all episodes.
         **kwargs: arguments of :class:`~steppe_testing.ArrayCountingEnv`.
@@ -154,6 +183,13 @@ class ShapeShiftingEnv(CountingEnv):
     """A :class:`~steppe_testing.CountingEnv` whose data stops fitting its spec.
 
     From step ``at`` on, the observation has two numbers; its spec has one.
+
+    >>> from steppe_testing import ShapeShiftingEnv
+    >>> ShapeShiftingEnv(run_type_checks=True).rollout(5)
+    Traceback (most recent call last):
+        ...
+    steppe.errors.SpecError: ShapeShiftingEnv.step returned data that its specs do not describe:
+    'observation' must have shape (1,), found (2,): give the spec shape=(2,). ...
 
     Args:
         at: number of the first such step, counted from 1 over all episodes.

@@ -24,6 +24,18 @@ class ModelCountingEnv(ModelBasedEnvBase):
     its parameter ``step`` (initially 1) to it; ``reward`` ``[*B, 1]`` is the new count, and gradients reach the
     parameter through both. ``terminated`` is True from ``max_steps`` on.
 
+    >>> import torch
+    >>> from steppe_testing import ModelCountingEnv
+    >>> from tensordict import TensorDict
+    >>> env = ModelCountingEnv(max_steps=5)
+    >>> root = env.reset(TensorDict(batch_size=[3]))
+    >>> with torch.no_grad():
+    ...     data = env.rollout(2, tensordict=root, auto_reset=False)
+    >>> data["next", "count"].squeeze(-1)
+    tensor([[1., 2.],
+            [1., 2.],
+            [1., 2.]])
+
     Args:
         max_steps: length of an episode.
         **kwargs: arguments of :class:`~steppe_models.ModelBasedEnvBase`.
@@ -56,6 +68,11 @@ class _AddStep(torch.nn.Module):
 
 class ConstantPolicy:
     """A policy that writes the same action at all action keys of an environment.
+
+    >>> from steppe_testing import ConstantPolicy, CountingEnv
+    >>> env = CountingEnv()
+    >>> env.rollout(3, ConstantPolicy(env, 2))["next", "reward"].flatten()
+    tensor([2., 2., 2.])
 
     Args:
         env: the environment, with actions that can be enumerated (see :meth:`~steppe.specs.Spec.enumerate`).

@@ -39,6 +39,14 @@ class NestedCountingEnv(EnvBase):
     counts its own steps; agent ``i`` ends after ``max_steps + spread * i``. The root ends with the first agent that
     ends (``"any"``), or with the last one (``"all"``).
 
+    >>> from steppe_testing import NestedCountingEnv
+    >>> env = NestedCountingEnv(max_steps=2, n_agents=3, spread=1, root_done="all")
+    >>> env.rollout(10)["next", "agents", "done"].squeeze(-1).int()
+    tensor([[0, 0, 0],
+            [1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+
     Args:
         max_steps: length of the first agent's episode.
         n_agents: size of the group.
@@ -122,6 +130,10 @@ class MultiAgentCountingEnv(NestedCountingEnv):
 
     Three agents end one after the other, and the root ends with the last one.
 
+    >>> from steppe_testing import MultiAgentCountingEnv
+    >>> MultiAgentCountingEnv().rollout(2)["next", "agents", "reward"].shape
+    torch.Size([2, 3, 1])
+
     Args:
         max_steps: length of the first agent's episode.
         n_agents: size of the group.
@@ -136,6 +148,11 @@ class NestedResetEnv(NestedCountingEnv):
     """A :class:`NestedCountingEnv` whose root and agents end at different times.
 
     It shows which mask a reset follows: that of the root.
+
+    >>> from steppe_testing import NestedResetEnv
+    >>> data = NestedResetEnv().rollout(6, break_when_any_done=False)
+    >>> data["next", "done"].flatten().int(), data["next", "agents", "done"][:, 0].flatten().int()
+    (tensor([0, 0, 0, 0, 1, 0], dtype=torch.int32), tensor([0, 0, 1, 1, 1, 0], dtype=torch.int32))
     """
 
     def __init__(self, max_steps: int = 3, **kwargs: Any) -> None:
@@ -150,6 +167,11 @@ class MultiKeyCountingEnv(EnvBase):
     Data: at the root ``observation`` and ``reward`` ``[*B, 1]`` and ``action`` ``[*B]`` (categorical); in group ``g``
     the same below ``g``, action one-hot. Group ``g`` ends after ``max_steps[g]`` steps. There is no done entry at the
     root: each group is reset by its own mask, and the entries of the root by a mask at the root or without any mask.
+
+    >>> from steppe_testing import MultiKeyCountingEnv
+    >>> env = MultiKeyCountingEnv()
+    >>> list(env.full_action_spec.keys(True, True))
+    ['action', ('left', 'action'), ('right', 'action')]
 
     Args:
         max_steps: ``{group: steps}``.
@@ -225,6 +247,11 @@ class HeterogeneousCountingEnv(EnvBase):
 
     Data of agent ``i``: ``observation`` ``[*B, i + 1]`` and ``own_i`` ``[*B, 2]`` float32, both filled with the count;
     ``action`` ``[*B, 3]`` one-hot; ``reward`` ``[*B, 1]``. Done entries are at the root.
+
+    >>> from steppe_testing import HeterogeneousCountingEnv
+    >>> data = HeterogeneousCountingEnv().reset()
+    >>> [agent["observation"].shape for agent in data["agents"].unbind(0)]
+    [torch.Size([1]), torch.Size([2]), torch.Size([3])]
 
     Args:
         max_steps: length of an episode.

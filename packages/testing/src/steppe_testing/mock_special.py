@@ -30,6 +30,12 @@ class AutoResettingCountingEnv(CountingEnv):
 
     The step that ends an episode returns ``start``, the first observation of the next.
 
+    >>> from steppe_testing import AutoResettingCountingEnv
+    >>> env = AutoResettingCountingEnv(max_steps=3)
+    >>> data = env.rollout(5, break_when_any_done=False)
+    >>> data["next", "done"].flatten(), data["observation"].flatten()
+    (tensor([False, False,  True, False, False]), tensor([0., 1., 2., 0., 1.]))
+
     Args:
         max_steps: length of an episode.
         **kwargs: arguments of :class:`~steppe_testing.CountingEnv`; ``auto_reset=True`` is the
@@ -56,6 +62,12 @@ class AutoResettingHeterogeneousEnv(HeterogeneousCountingEnv):
 
     All agents are reset together.
 
+    >>> from steppe_testing import AutoResettingHeterogeneousEnv
+    >>> env = AutoResettingHeterogeneousEnv(max_steps=2)
+    >>> data = env.rollout(4, break_when_any_done=False)
+    >>> data["agents"][0, 0]["observation"].shape, data["next", "done"].flatten()
+    (torch.Size([1]), tensor([False,  True, False,  True]))
+
     Args:
         max_steps: length of an episode.
         **kwargs: arguments of :class:`~steppe_testing.HeterogeneousCountingEnv`; ``auto_reset=True`` is the
@@ -75,6 +87,11 @@ class DynamicSpecEnv(EnvBase):
     """An environment whose observation grows with each step.
 
     The observation is ``[3, 1 + steps, 2]`` float32, with a spec of shape ``(3, -1, 2)``.
+
+    >>> from steppe_testing import DynamicSpecEnv
+    >>> data = DynamicSpecEnv().rollout(3, return_contiguous=False)
+    >>> [step["observation"].shape for step in data.unbind(0)]
+    [torch.Size([3, 1, 2]), torch.Size([3, 2, 2]), torch.Size([3, 3, 2])]
 
     Args:
         max_steps: length of an episode.
@@ -113,6 +130,11 @@ class TextCountingEnv(CountingEnv):
 
     The entry ``text`` ``[*B]`` is ``"0"``, ``"1"``, ...
 
+    >>> from steppe_testing import TextCountingEnv
+    >>> data = TextCountingEnv().rollout(3)
+    >>> data["text"], data[-1]["next", "text"]
+    (LinkedList(['0', '1', '2']), '3')
+
     Args:
         max_steps: length of an episode.
         **kwargs: arguments of :class:`~steppe_testing.CountingEnv`.
@@ -139,6 +161,10 @@ def _texts(counts: Any) -> Any:
 class MetadataEnv(CountingEnv):
     """A :class:`~steppe_testing.CountingEnv` that returns an object at ``metadata``.
 
+    >>> from steppe_testing import MetadataEnv
+    >>> MetadataEnv(metadata={"level": 3}).reset()["metadata"]
+    {'level': 3}
+
     Args:
         metadata: the object, of any class, the same in all steps. Default: a dict.
         **kwargs: arguments of :class:`~steppe_testing.CountingEnv`.
@@ -163,6 +189,12 @@ class EchoEnv(EnvBase):
     After a reset, the observation is ``"start"``.
 
     The reward is the length of the text. Episodes never end.
+
+    >>> from steppe_testing import EchoEnv
+    >>> env = EchoEnv()
+    >>> root = env.reset()
+    >>> root["observation"], env.step(root.set("action", "go north"))["next", "observation"]
+    ('start', 'go north')
 
     Args:
         **kwargs: arguments of :class:`~steppe.envs.EnvBase`, without a batch.
@@ -197,6 +229,11 @@ class PlaceEnv(CountingEnv):
     """A :class:`~steppe_testing.CountingEnv` with a tensorclass at ``place``.
 
     ``x`` is the count, and ``y`` is its negative.
+
+    >>> from steppe_testing import PlaceEnv
+    >>> place = PlaceEnv().rollout(3)["next", "place"]
+    >>> place.x.flatten(), place.y.flatten()
+    (tensor([1., 2., 3.]), tensor([-1., -2., -3.]))
 
     Args:
         max_steps: length of an episode.

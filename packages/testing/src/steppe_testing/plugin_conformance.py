@@ -42,6 +42,12 @@ class PluginConformance:
             namespace = "acme"
             smoke = ("Pendulum",)
 
+    >>> from steppe_testing import PluginConformance
+    >>> class TestGym(PluginConformance):  # in a test file; pytest runs its tests
+    ...     namespace = "gym"
+    ...     smoke = ("CartPole-v1",)
+    >>> TestGym().test_one_package_provides_the_namespace()
+
     Attributes:
         namespace: prefix of its ids, before the colon.
         smoke: names of environments to make, reset and close.

@@ -11,6 +11,13 @@ __all__ = ["WorkerPools"]
 class WorkerPools:
     """Make one ``ParallelEnv`` for each factory, and close them all at the end.
 
+    >>> from steppe_testing import ArrayCountingEnv, WorkerPools
+    >>> pools = WorkerPools()  # the fixture steppe_pools
+    >>> env = pools(ArrayCountingEnv)
+    >>> env.rollout(3).shape, pools(ArrayCountingEnv) is env
+    (torch.Size([2, 3]), True)
+    >>> pools.close()
+
     Args:
         processes: number of worker processes of a pool.
         alive: maximum number of open pools; the least recently used one is closed first.

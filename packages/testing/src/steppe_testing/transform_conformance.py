@@ -39,6 +39,15 @@ class TransformConformance:
             def make_transform(self):
                 return Resize(8, 8)
 
+    >>> from steppe import Bounded, Resize
+    >>> from steppe_testing import TransformConformance
+    >>> class TestResize(TransformConformance):  # in a test file; pytest runs its tests
+    ...     input_spec = {"pixels": Bounded(0, 255, (3, 16, 16))}
+    ...     expected = {"pixels": (3, 8, 8)}
+    ...     def make_transform(self):
+    ...         return Resize(8, 8)
+    >>> TestResize().test_in_an_environment()
+
     Attributes:
         input_spec: specs of the observations that the transform reads, without batch dimensions.
         expected: shapes of the observations that it writes, ``{key: shape}``, without batch dimensions.

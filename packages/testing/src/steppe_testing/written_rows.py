@@ -40,6 +40,19 @@ def check_written_rows(env: EnvBase, *, steps: int = 3) -> None:
 
     An environment that is no array environment, or is a batch, passes. Of a transformed one, the base is checked.
 
+    >>> from steppe import Unbounded
+    >>> from steppe_testing import ArrayDataEnv, check_written_rows
+    >>> check_written_rows(ArrayDataEnv({"speed": Unbounded((2,))}))
+    >>> class Forgetful(ArrayDataEnv):
+    ...     def step_into(self, action, out):
+    ...         out["reward"][0] = 1.0
+    ...         return False, False
+    >>> check_written_rows(Forgetful({"speed": Unbounded((2,))}))
+    Traceback (most recent call last):
+        ...
+    steppe.errors.SpecError: Forgetful: its rows are written wrongly in 1 place:
+      - 'speed' is not written by step_into: write out['speed'][...] = value each time, ...
+
     Args:
         env: the environment; it is reset and stepped at random.
         steps: minimum number of steps; a few more if an entry seems not to be written.

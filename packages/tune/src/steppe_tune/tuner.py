@@ -46,6 +46,13 @@ def tune(
 
     All environments are closed at the end, also after an error.
 
+    >>> from steppe import tune
+    >>> tuning = tune("gym:CartPole-v1", num_envs=2, seconds=0.3)
+    >>> tuning.best.speed > 0, tuning.name
+    (True, 'gym:CartPole-v1')
+    >>> print(tuning.line)
+    env = ...
+
     Args:
         env: an id, or a function that makes an environment.
         num_envs: number of environments. None compares settings for 8, and then half, twice and four times as many.

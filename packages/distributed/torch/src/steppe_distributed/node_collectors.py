@@ -119,6 +119,11 @@ class DistributedDataCollector(_NodeCollector):
 class DistributedSyncDataCollector(_NodeCollector):
     """Collect on nodes in lockstep: each batch holds the data of all nodes, made with the latest weights.
 
+    >>> from steppe import DistributedSyncDataCollector
+    >>> with DistributedSyncDataCollector(["gym:CartPole-v1"] * 2, frames_per_batch=40, total_frames=40) as collector:
+    ...     [batch.shape for batch in collector]
+    [torch.Size([2, 20])]
+
     Args:
         create_env_fn, policy, kwargs: see :class:`DistributedDataCollector`, without ``sync``.
         update_interval: update the weights of nodes after this many batches. Default: with every batch.
@@ -133,6 +138,11 @@ class RPCDataCollector(_NodeCollector):
 
     A second collector can be made after ``shutdown`` of the first. RPC that the program has started itself must be shut
     down too.
+
+    >>> from steppe import RPCDataCollector
+    >>> with RPCDataCollector(["gym:CartPole-v1"], frames_per_batch=40, total_frames=40) as collector:
+    ...     [batch.shape for batch in collector]
+    [torch.Size([40])]
 
     Args:
         create_env_fn, policy, kwargs: see :class:`DistributedDataCollector`, without ``backend``.

@@ -50,6 +50,14 @@ class DMControlWrapper(GymLikeEnv):
 
     Attributes that this class lacks (``physics``, ``task``) are looked up on the environment.
 
+    >>> from dm_control import suite
+    >>> from steppe_dm_control import DMControlWrapper
+    >>> env = DMControlWrapper(suite.load("pendulum", "swingup"), frame_skip=2)
+    >>> list(env.observation_spec.keys()), env.rollout(3)["velocity"].shape
+    (['orientation', 'velocity'], torch.Size([3, 1]))
+    >>> env.physics.timestep()  # an attribute of the library's environment
+    0.02
+
     Args:
         env: the environment.
         from_pixels: render a frame in each step and add it as ``"pixels"``.

@@ -43,6 +43,14 @@ class MultiThreadedEnvWrapper(EnvBase):
     action. With ``raw_rows``, EnvPool resets rows itself: the row of such a step has reward 0, done False and
     ``("next", "valid")`` False.
 
+    >>> import envpool
+    >>> from steppe import MultiThreadedEnvWrapper
+    >>> pool = envpool.make("Pendulum-v1", env_type="gymnasium", num_envs=4)
+    >>> env = MultiThreadedEnvWrapper(pool)
+    >>> env.rollout(5)["action"].shape
+    torch.Size([4, 5, 1])
+    >>> env.close()
+
     Args:
         env: the pool.
         categorical_action_encoding: discrete actions are integers instead of one-hot vectors.
@@ -267,6 +275,12 @@ class MultiThreadedEnvWrapper(EnvBase):
 
 class MultiThreadedEnv(MultiThreadedEnvWrapper):
     """Make a pool of EnvPool by the name of its environments.
+
+    >>> from steppe import EnvPoolEnv
+    >>> env = EnvPoolEnv(8, "CartPole-v1", num_threads=2)
+    >>> env.rollout(100, break_when_any_done=False)["observation"].shape
+    torch.Size([8, 100, 4])
+    >>> env.close()
 
     Args:
         num_workers: number of environments in the pool.

@@ -30,6 +30,15 @@ def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | N
     Returns None if they are equal. The array path decodes a single one-hot or categorical action to an int, other
     actions to an array, and actions of several leaves to a dict of these by key.
 
+    >>> from gymnasium import spaces
+    >>> from steppe import Bounded, Categorical
+    >>> from steppe_gym import action_decoder
+    >>> decode = action_decoder(spaces.Discrete(3, start=-1), Categorical(3), "action")
+    >>> [int(decode(number)) for number in (0, 2)]
+    [-1, 1]
+    >>> action_decoder(spaces.Box(-1, 1, (2,)), Bounded(-1.0, 1.0, shape=(2,)), "action") is None
+    True
+
     Args:
         space: the action space.
         spec: the spec of the space, without batch dimensions.

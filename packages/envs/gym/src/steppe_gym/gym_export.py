@@ -137,6 +137,13 @@ def as_gym(
     integers, for either encoding of the spec. An episode ends with the done entry at the root, or with any done entry
     if the root has none.
 
+    >>> from steppe import StepCounter, TransformedEnv, make_env
+    >>> from steppe_gym import as_gym
+    >>> env = as_gym(TransformedEnv(make_env("gym:CartPole-v1"), StepCounter(max_steps=3)), info_keys=["step_count"])
+    >>> observation, info = env.reset(seed=0)
+    >>> observation.shape, env.action_space, info
+    ((4,), Discrete(2), {'step_count': array([0])})
+
     Args:
         env: an environment without a batch.
         backend: ``"gymnasium"`` or ``"gym"``. ``None``: the current backend, see ``set_gym_backend``.

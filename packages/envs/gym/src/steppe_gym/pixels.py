@@ -20,6 +20,12 @@ def are_frames(space: Any) -> bool:
     """Whether values of a space are RGB images.
 
     Such a space is a Box from 0 to 255 of shape ``[H, W, 3]``.
+
+    >>> import numpy as np
+    >>> from gymnasium import spaces
+    >>> from steppe_gym import are_frames
+    >>> are_frames(spaces.Box(0, 255, (84, 84, 3), np.uint8)), are_frames(spaces.Box(0, 255, (84, 84), np.uint8))
+    (True, False)
     """
     low: Any
     high: Any

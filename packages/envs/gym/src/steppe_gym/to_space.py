@@ -43,6 +43,11 @@ def spec_to_space(spec: Spec, *, backend: str | None = None) -> Any:
     leading dimension of -1          stacked Sequence
     ===============================  ========================================================
 
+    >>> from steppe import Bounded, Categorical, Composite
+    >>> from steppe_gym import spec_to_space
+    >>> spec_to_space(Composite(speed=Bounded(-1.0, 1.0, shape=(2,)), gear=Categorical(5)))
+    Dict('gear': Discrete(5), 'speed': Box(-1.0, 1.0, (2,), float32))
+
     Args:
         spec: a spec without batch dimensions.
         backend: ``"gymnasium"`` or ``"gym"``. ``None``: the current backend, see ``set_gym_backend``.

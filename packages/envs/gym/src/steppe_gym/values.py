@@ -151,6 +151,15 @@ class Leaf:
 class SpaceReader:
     """Read values of a space into the leaves of a spec.
 
+    >>> import numpy as np
+    >>> from gymnasium import spaces
+    >>> from steppe_gym import SpaceReader, space_to_spec
+    >>> space = spaces.Dict(camera=spaces.Box(0, 255, (2, 2), np.uint8), gear=spaces.Discrete(5))
+    >>> reader = SpaceReader(space, space_to_spec(space, categorical_action_encoding=True))
+    >>> reader.read({"camera": np.ones((2, 2), np.uint8), "gear": 3})
+    {'camera': tensor([[1, 1],
+            [1, 1]], dtype=torch.uint8), 'gear': tensor(3)}
+
     Args:
         space: the space of the values.
         spec: the spec of the space, without batch dimensions.

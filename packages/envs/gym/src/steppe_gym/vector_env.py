@@ -173,6 +173,16 @@ class BatchVectorEnv(VectorEnv):  # type: ignore[misc]
 
     :func:`make_vec` and :func:`as_vector_env` make it.
 
+    >>> from steppe_gym import BatchVectorEnv, make_vec
+    >>> envs = make_vec("CartPole-v1", 4, num_processes=0)
+    >>> isinstance(envs, BatchVectorEnv)
+    True
+    >>> observations, infos = envs.reset(seed=0)
+    >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> observations.shape, rewards
+    ((4, 4), array([1., 1., 1., 1.]))
+    >>> envs.close()
+
     Attributes:
         rows: steps the batch.
     """

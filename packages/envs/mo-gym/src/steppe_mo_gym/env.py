@@ -18,6 +18,12 @@ class MOGymWrapper(GymWrapper):
     ``"reward"`` is ``[k]`` float32, one number for each objective, with the shape of the environment's
     ``reward_space``. All other entries and the arguments are those of :class:`steppe_gym.GymWrapper`.
 
+    >>> import mo_gymnasium
+    >>> from steppe_mo_gym import MOGymWrapper
+    >>> env = MOGymWrapper(mo_gymnasium.make("resource-gathering-v0"))
+    >>> env.reward_spec.shape, env.rollout(3)["next", "reward"].shape
+    (torch.Size([3]), torch.Size([3, 3]))
+
     Args:
         env: the environment.
         **kwargs: see :class:`steppe_gym.GymWrapper`.

@@ -27,6 +27,19 @@ class DreamerEnv(ModelBasedEnvBase):
     latents from the current ones and the action. ``reset(td)`` begins an episode at the latents in ``td`` (of encoded
     real data), or at zeros if ``td`` has none.
 
+    >>> import torch
+    >>> from steppe import DreamerEnv, make_env
+    >>> from tensordict.nn import TensorDictModule
+    >>> class World(torch.nn.Module):
+    ...     def forward(self, state, belief, action):
+    ...         return state + action, belief * 0.9, -state.square().sum(-1, keepdim=True)
+    >>> keys = ["state", "belief"]
+    >>> model = TensorDictModule(World(), [*keys, "action"], [*keys, "reward"])
+    >>> env = DreamerEnv(model, prior_shape=(1,), belief_shape=(8,), batch_size=[4])
+    >>> _ = env.set_specs_from_env(make_env("gym:Pendulum-v1"))
+    >>> env.rollout(5)["belief"].shape
+    torch.Size([4, 5, 8])
+
     Args:
         world_model: a TensorDictModule from ``state``, ``belief`` and ``action`` to ``state``, ``belief``, ``reward``,
             and ``terminated`` if it predicts the end of episodes.

@@ -57,6 +57,13 @@ class OpenSpielWrapper(LibraryWrapper, ArrayEnv):
     With ``return_state``, ``reset(td)`` continues from the state in ``td``, unless ``set_state=False``. Automatic
     resets begin a new game.
 
+    >>> import pyspiel
+    >>> from steppe_openspiel import OpenSpielWrapper
+    >>> env = OpenSpielWrapper(pyspiel.load_game("tic_tac_toe").new_initial_state())
+    >>> data = env.rollout(20)  # legal moves of both players
+    >>> 5 <= len(data) <= 9, data["agents", "action_mask"].shape[1:]
+    (True, torch.Size([2, 9]))
+
     Args:
         env: a state of a game. The first ``reset`` starts a new game.
         group_map: ``{group: [agents]}``, a :class:`~steppe.MarlGroupMapType`, or None for one group for each player.

@@ -57,6 +57,12 @@ class PettingZooWrapper(LibraryWrapper, ArrayEnv):
     The action masks are declared as :attr:`action_masks`, so random actions (``rand_action``, ``rollout`` without a
     policy) respect those in the data.
 
+    >>> from pettingzoo.classic import tictactoe_v3
+    >>> from steppe_pettingzoo import PettingZooWrapper
+    >>> env = PettingZooWrapper(tictactoe_v3.env())
+    >>> list(env.group_map), env.rollout(3)["player_1", "mask"].flatten()
+    (['player_1', 'player_2'], tensor([ True, False,  True]))
+
     Args:
         env: the environment.
         return_state: add the global state of the library to the data.

@@ -52,6 +52,14 @@ class VmasWrapper(LibraryWrapper):
 
     Attributes that this class lacks (``scenario``, ``agents``, ``world``) are looked up on the environment.
 
+    >>> import vmas
+    >>> from steppe_vmas import VmasWrapper
+    >>> env = VmasWrapper(vmas.make_env("navigation", num_envs=16, n_agents=3))
+    >>> env.group_map
+    {'agents': ['agent_0', 'agent_1', 'agent_2']}
+    >>> env.rollout(5)["next", "agents", "reward"].shape
+    torch.Size([16, 5, 3, 1])
+
     Args:
         env: the environment. Its attribute ``terminated_truncated`` is set to True.
         categorical_actions: discrete actions are integers instead of one-hot vectors.

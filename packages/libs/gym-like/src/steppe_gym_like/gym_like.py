@@ -44,6 +44,31 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     ``__init__`` then calls ``_check_kwargs(kwargs)``, ``_build_env(**kwargs)``, ``_make_specs(env)`` and
     ``_init_env()``, in this order.
 
+    >>> from steppe import Categorical, Composite, Unbounded
+    >>> from steppe_gym_like import GymLikeEnv
+    >>> class Line:  # an environment of some library
+    ...     def reset(self):
+    ...         self.position = 0
+    ...         return [0.0]
+    ...     def step(self, action):
+    ...         self.position += 2 * action - 1
+    ...         return [float(self.position)], -abs(self.position), self.position > 2, False, {}
+    >>> class LineEnv(GymLikeEnv):
+    ...     def __init__(self, **kwargs):
+    ...         super().__init__(Line(), **kwargs)
+    ...         self.observation_spec = Composite(observation=Unbounded((1,)))
+    ...         self.action_spec = Categorical(2)
+    ...         self.reward_spec = Unbounded((1,))
+    ...     def _reset_output_transform(self, output):
+    ...         return output, {}
+    ...     def _output_transform(self, output):
+    ...         observation, reward, terminated, truncated, info = output
+    ...         return observation, reward, terminated, truncated, terminated or truncated, info
+    ...     def _set_seed(self, seed):
+    ...         pass
+    >>> LineEnv(frame_skip=2).rollout(3)["next", "observation"].shape
+    torch.Size([3, 1])
+
     Args:
         env: the library's environment; in a class with ``_build_env`` a keyword argument of that method.
         frame_skip: number of times that an action is repeated. Rewards are summed; the end of an episode stops it.

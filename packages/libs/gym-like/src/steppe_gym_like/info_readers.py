@@ -23,7 +23,21 @@ InfoReader = Callable[[Mapping[str, Any], TensorDictBase], TensorDictBase]
 
 
 class BaseInfoDictReader(ABC):
-    """Base class of readers that declare the specs of the entries that they add."""
+    """Base class of readers that declare the specs of the entries that they add.
+
+    >>> import torch
+    >>> from steppe import Unbounded, make_env
+    >>> from steppe_gym_like import BaseInfoDictReader
+    >>> class Health(BaseInfoDictReader):
+    ...     @property
+    ...     def info_spec(self):
+    ...         return {"health": Unbounded((1,))}
+    ...     def __call__(self, info, tensordict):
+    ...         return tensordict.set("health", torch.tensor([float(info.get("health", 100))]))
+    >>> env = make_env("gym:CartPole-v1").set_info_dict_reader(Health())
+    >>> env.rollout(2)["next", "health"].flatten()
+    tensor([100., 100.])
+    """
 
     @abstractmethod
     def __call__(self, info_dict: Any, tensordict: TensorDictBase) -> TensorDictBase | None:
@@ -37,6 +51,13 @@ class BaseInfoDictReader(ABC):
 
 class default_info_dict_reader(BaseInfoDictReader):
     """Copy chosen keys of the info dict into the data.
+
+    >>> from steppe import make_env
+    >>> from steppe_gym_like import default_info_dict_reader
+    >>> env = make_env("gym:HalfCheetah-v5")
+    >>> env = env.set_info_dict_reader(default_info_dict_reader(["x_velocity"]))
+    >>> env.rollout(3)["next", "x_velocity"].shape
+    torch.Size([3])
 
     Args:
         keys: the keys to copy; None copies all keys that hold numbers in the first infos.

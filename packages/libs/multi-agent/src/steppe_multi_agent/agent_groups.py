@@ -18,7 +18,14 @@ _NUMBERED = re.compile(r"(.+)_\d+")
 
 
 class MarlGroupMapType(Enum):
-    """Ready-made ways of grouping agents; ``get_group_map`` turns one into ``{group: [agents]}``."""
+    """Ready-made ways of grouping agents; ``get_group_map`` turns one into ``{group: [agents]}``.
+
+    >>> from steppe import MarlGroupMapType
+    >>> MarlGroupMapType.ALL_IN_ONE_GROUP.get_group_map(["wolf", "sheep"])
+    {'agents': ['wolf', 'sheep']}
+    >>> MarlGroupMapType.ONE_GROUP_PER_AGENT.get_group_map(["wolf", "sheep"])
+    {'wolf': ['wolf'], 'sheep': ['sheep']}
+    """
 
     ALL_IN_ONE_GROUP = "all_in_one_group"
     ONE_GROUP_PER_AGENT = "one_group_per_agent"
@@ -42,6 +49,12 @@ class MarlGroupMapType(Enum):
 def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
     """Group agents that are called ``"<name>_<number>"`` by their names.
 
+    >>> from steppe_multi_agent import group_agents_by_name
+    >>> group_agents_by_name(["wolf_0", "sheep_0", "sheep_1"])
+    {'wolf': ['wolf_0'], 'sheep': ['sheep_0', 'sheep_1']}
+    >>> group_agents_by_name(["wolf", "sheep_0"])
+    {'agents': ['wolf', 'sheep_0']}
+
     Args:
         agent_names: names of all agents, in their order.
 
@@ -62,6 +75,12 @@ def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
 def group_agents(group_map: GroupMap, agent_names: Iterable[str]) -> dict[str, list[str]]:
     """Return the groups for a user's ``group_map``, checked.
 
+    >>> from steppe_multi_agent import group_agents
+    >>> group_agents(None, ["wolf_0", "sheep_0", "sheep_1"])
+    {'wolf': ['wolf_0'], 'sheep': ['sheep_0', 'sheep_1']}
+    >>> group_agents({"animals": ["wolf_0", "sheep_0"]}, ["wolf_0", "sheep_0"])
+    {'animals': ['wolf_0', 'sheep_0']}
+
     Args:
         group_map: ``{group: [agents]}``, a :class:`MarlGroupMapType`, or None for :func:`group_agents_by_name`.
         agent_names: names of all agents, in their order.
@@ -80,6 +99,13 @@ def group_agents(group_map: GroupMap, agent_names: Iterable[str]) -> dict[str, l
 
 def check_marl_grouping(group_map: dict[str, list[str]], agent_names: list[str]) -> None:
     """Check that every agent is in exactly one group, and every group has an agent.
+
+    >>> from steppe_multi_agent import check_marl_grouping
+    >>> check_marl_grouping({"herd": ["sheep_0", "sheep_1"]}, ["sheep_0", "sheep_1"])
+    >>> check_marl_grouping({"herd": ["sheep_0"]}, ["sheep_0", "sheep_1"])
+    Traceback (most recent call last):
+        ...
+    steppe.errors.SpecError: group_map does not fit the agents ['sheep_0', 'sheep_1']: agents without a group: ...
 
     Args:
         group_map: ``{group name: [agent names]}``.

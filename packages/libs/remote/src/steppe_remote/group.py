@@ -53,6 +53,10 @@ Handle = TypeVar("Handle")
 class WorkerGone(Exception):
     """A worker has ended without an answer.
 
+    >>> from steppe_remote import ThreadGroup, WorkerGone
+    >>> print(ThreadGroup(2).worker_error(1, WorkerGone("its machine was switched off")))
+    Worker 1 ended unexpectedly: its machine was switched off
+
     Args:
         why: what the engine knows of it.
     """
@@ -62,6 +66,10 @@ class RemoteGroup(WorkerGroup, Generic[Handle]):
     """Workers that an engine starts in other processes, and in which it calls the methods of a ``RemoteWorker``.
 
     An engine defines :meth:`launch`, :meth:`submit`, :meth:`wait`, :meth:`result`, :meth:`publish` and :meth:`end`.
+
+    >>> from steppe_remote import RemoteGroup
+    >>> sorted(RemoteGroup.__abstractmethods__)  # what a group of actors of an engine defines
+    ['end', 'launch', 'publish', 'result', 'submit', 'wait']
 
     Args:
         n: the number of workers.

@@ -25,6 +25,20 @@ class InferenceCollector(Collector):
     ``("collector", "policy_version")`` says. With a stochastic policy, the order in which calls arrive changes what is
     drawn.
 
+    >>> import torch
+    >>> from steppe import CategoricalActor
+    >>> from steppe.collectors import Lockstep
+    >>> from steppe_remote import InferenceCollector, ThreadGroup
+    >>> class ThreadCollector(InferenceCollector):
+    ...     schedule = Lockstep
+    ...     def new_group(self, n, settings):
+    ...         return ThreadGroup(n)
+    >>> actor = CategoricalActor(torch.nn.Linear(4, 2))
+    >>> settings = {"frames_per_batch": 40, "total_frames": -1, "inference": "server"}
+    >>> with ThreadCollector(["gym:CartPole-v1"] * 2, actor, **settings) as collector:
+    ...     next(collector).shape, collector.stats()["served_rows"] >= 40
+    (torch.Size([2, 20]), True)
+
     Args:
         create_env_fn, policy, **kwargs: see :class:`~steppe.Collector`.
         inference: ``"worker"``: each worker has a copy of the policy; or ``"server"``.

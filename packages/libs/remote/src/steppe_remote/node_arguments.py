@@ -33,6 +33,11 @@ def makers_of_nodes(
 ) -> list[Any]:
     """Return the function that makes the environments of each node.
 
+    >>> from steppe_remote import makers_of_nodes
+    >>> makers = makers_of_nodes("MyCollector", "gym:CartPole-v1", 2, 4, "single")
+    >>> len(makers), makers[0]().batch_size
+    (2, torch.Size([4]))
+
     Args:
         name: of the collector, for errors.
         create_env_fn: makes one environment, or is its id; or a list with one for each node.
@@ -43,8 +48,9 @@ def makers_of_nodes(
         argument: the name of the argument ``num_nodes``.
 
     Raises:
-        SpecError: the numbers contradict each other.
-        NotSupported: the class is another one.
+        ArgumentError: ``num_nodes`` differs from the length of the list.
+        SpecError: there is no node, or ``num_workers`` is less than 1.
+        NotSupported: ``collector_class`` is another class.
     """
     makers = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * (num_nodes or 1)
     if num_nodes is not None and num_nodes != len(makers):
@@ -68,6 +74,18 @@ def makers_of_nodes(
 
 def weight_update_hook(collector: Collector, interval: int, hook: Callable[[], Any] | None) -> Callable[[], Any] | None:
     """Return a ``pre_collect_hook`` that updates the weights of the workers at least every ``interval`` batches.
+
+    >>> import torch
+    >>> from steppe import CategoricalActor, Collector
+    >>> from steppe_remote import weight_update_hook
+    >>> actor = CategoricalActor(torch.nn.Linear(4, 2))
+    >>> collector = Collector("gym:CartPole-v1", actor, frames_per_batch=10)
+    >>> update = weight_update_hook(collector, 2, None)
+    >>> for _ in range(5):
+    ...     update()
+    >>> collector.policy_version
+    2
+    >>> collector.shutdown()
 
     Args:
         collector: the collector whose weights are updated.

@@ -32,6 +32,16 @@ class RemoteWorker:
     One thread does all the work, so that environments and policies see one thread. ``interrupt`` and ``renew`` return
     at once, also while another call runs. Every other method waits for that thread, and returns a message.
 
+    >>> import cloudpickle
+    >>> from steppe_remote import RemoteWorker, loads
+    >>> worker = RemoteWorker(0, in_process=True)  # in an actor: without in_process
+    >>> task = {"create_env_fn": "gym:CartPole-v1", "policy": None, "frames_per_batch": 20, "interruptor": None}
+    >>> kind, report = worker.start(cloudpickle.dumps(task), None, 1)
+    >>> kind, loads(report).frames
+    ('done', 20)
+    >>> _ = worker.shutdown()
+    >>> worker.join(5.0)
+
     Args:
         index: the number of the worker.
         in_process: the worker is a thread of the caller's process, whose settings it does not change.

@@ -41,6 +41,16 @@ class EnvDescription:
 class ServedPolicy(torch.nn.Module):
     """Ask a :class:`PolicyServer` for actions. Each copy has a connection of its own, opened at the first call.
 
+    >>> import torch
+    >>> from steppe import make_env
+    >>> from steppe_remote import PolicyServer, ServedPolicy
+    >>> from tensordict.nn import TensorDictModule
+    >>> server = PolicyServer(TensorDictModule(torch.nn.Linear(3, 1), ["observation"], ["action"]))
+    >>> client = server.client()  # can be sent to other processes
+    >>> isinstance(client, ServedPolicy), make_env("gym:Pendulum-v1").rollout(3, client)["action"].shape
+    (True, torch.Size([3, 1]))
+    >>> server.shutdown()
+
     Args:
         address: of the server.
         key: with which clients and the server recognise each other.

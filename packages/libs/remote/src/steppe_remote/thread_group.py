@@ -23,6 +23,17 @@ class ThreadGroup(RemoteGroup[Future[Any]]):
 
     A thread cannot be ended from outside. If an environment hangs, the group leaves its thread behind, with a warning.
 
+    >>> from steppe import Collector
+    >>> from steppe.collectors import Lockstep
+    >>> from steppe_remote import ThreadGroup
+    >>> class ThreadCollector(Collector):
+    ...     schedule = Lockstep
+    ...     def new_group(self, n, settings):
+    ...         return ThreadGroup(n)
+    >>> with ThreadCollector(["gym:CartPole-v1"] * 2, frames_per_batch=40, total_frames=80) as collector:
+    ...     [batch.shape for batch in collector]
+    [torch.Size([2, 20]), torch.Size([2, 20])]
+
     Args:
         n: the number of workers.
     """

@@ -15,6 +15,15 @@ __all__ = ["Published", "ReceivedWeights", "RemoteWeights"]
 class Published(NamedTuple):
     """A version of the weights, as a message carries it.
 
+    >>> import torch
+    >>> from steppe.collectors import fields_of
+    >>> from steppe_remote import RemoteWeights
+    >>> policy = torch.nn.Linear(4, 2)
+    >>> weights = RemoteWeights(fields_of(policy), policy, publish=dict)
+    >>> _ = weights.write(policy, {"training": False})
+    >>> weights.published.version, sorted(weights.published.values), weights.published.attributes
+    (1, ['bias', 'weight'], {'training': (1, False)})
+
     Attributes:
         version: the number of updates.
         values: what ``RemoteGroup.publish`` returned for the weights; the engine turns it into a dict of tensors.
@@ -28,6 +37,17 @@ class Published(NamedTuple):
 
 class RemoteWeights:
     """The weights in the caller's process. Each version is published once, however many workers read it.
+
+    >>> import torch
+    >>> from steppe.collectors import fields_of
+    >>> from steppe_remote import RemoteWeights
+    >>> policy, store = torch.nn.Linear(4, 2), []
+    >>> def publish(values):  # an engine puts them into its object store
+    ...     store.append(values)
+    ...     return len(store) - 1
+    >>> weights = RemoteWeights(fields_of(policy), policy, publish)
+    >>> weights.write({"bias": torch.ones(2)}), store[weights.published.values]["bias"]
+    (1, tensor([1., 1.]))
 
     Args:
         fields: the tensors of the policy.
@@ -73,6 +93,14 @@ class RemoteWeights:
 
 class ReceivedWeights:
     """The weights in a worker.
+
+    >>> import torch
+    >>> from steppe_remote import Published, ReceivedWeights
+    >>> received = ReceivedWeights()
+    >>> received.newest = Published(3, {"bias": torch.ones(2)}, {})  # a message has brought it
+    >>> policy = torch.nn.Linear(4, 2)
+    >>> received.read_into(policy, known=2), policy.bias.tolist()
+    (3, [1.0, 1.0])
 
     Attributes:
         newest: the newest version that a message has brought, its values a dict of tensors, or None.

@@ -23,6 +23,14 @@ class ConditionalPolicySwitch(SteppingTransform):
     its step, with its reward. All other rows stay unchanged. Transforms before this one run on both steps, those after
     it once.
 
+    >>> from steppe import ConditionalPolicySwitch, TransformedEnv
+    >>> from steppe_testing import ConstantPolicy, CountingEnv
+    >>> base = CountingEnv(max_steps=20)
+    >>> opponent = ConstantPolicy(base)
+    >>> env = TransformedEnv(base, ConditionalPolicySwitch(opponent, lambda td: td["observation"] % 2 == 1))
+    >>> env.rollout(3)["next", "observation"].flatten()  # the opponent moves after each odd step
+    tensor([2., 4., 6.])
+
     Args:
         policy: function that reads the root of the rows in which it acts, and returns it with the actions.
         condition: function of the data of a step or reset that returns a bool, or a bool tensor ``[*B]`` or ``[*B,

@@ -23,6 +23,12 @@ class FlattenAction(ActionInverse):
     The actions that the caller writes are unflattened for the environment. Called on stored data, it flattens actions
     of the environment.
 
+    >>> from steppe import Bounded, FlattenAction, TransformedEnv, Unbounded
+    >>> from steppe_testing import DataEnv
+    >>> base = DataEnv({"observation": Unbounded((3,))}, action=Bounded(-1, 1, (2, 3)))
+    >>> TransformedEnv(base, FlattenAction()).rollout(4)["action"].shape
+    torch.Size([4, 6])
+
     Args:
         first_dim: first dimension to flatten; negative.
         last_dim: last dimension to flatten; negative.

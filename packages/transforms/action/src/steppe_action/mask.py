@@ -27,6 +27,16 @@ class ActionMask(PlannedTransform):
     ``[*B, n]``, True for each allowed category. It is copied to the spec after each step and reset; rows that are not
     stepped or reset keep their masks in the spec. The spec of a batch of such environments has no mask.
 
+    >>> import torch
+    >>> from steppe import ActionMask, Binary, Categorical, TransformedEnv
+    >>> from steppe_testing import DataEnv
+    >>> base = DataEnv({"action_mask": Binary(shape=(4,), dtype=torch.bool)}, action=Categorical(4))
+    >>> env = TransformedEnv(base, ActionMask())
+    >>> _ = env.set_seed(0)
+    >>> root = env.rand_action(env.reset())
+    >>> root["action_mask"], root["action"]
+    (tensor([False,  True,  True, False]), tensor(2))
+
     Args:
         action_key: the key of the action.
         mask_key: the key of the mask.

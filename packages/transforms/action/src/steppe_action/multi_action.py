@@ -27,6 +27,14 @@ class MultiAction(SteppingTransform):
     is repeated for actions that were not taken. States, such as counts, are not stacked. Otherwise ``next`` holds the
     values of the last action.
 
+    >>> import torch
+    >>> from steppe import MultiAction, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:Pendulum-v1"), MultiAction())
+    >>> root = env.reset()
+    >>> root["action"] = torch.zeros(4, 1)  # four actions, one after the other
+    >>> env.step(root)["next", "reward"].shape
+    torch.Size([4, 1])
+
     Args:
         dim: dimension of the actions of one step, counted from 1 after the batch size.
         stack_rewards: keep all rewards; otherwise the last one.

@@ -24,6 +24,12 @@ class DiscreteActionProjection(ActionInverse):
     policy can then act in environments with different numbers of actions. An action that the environment does not have
     is replaced by a random one. Called on stored data, it pads actions of the environment to ``max_actions``.
 
+    >>> import torch
+    >>> from steppe import DiscreteActionProjection, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), DiscreteActionProjection(2, max_actions=5))
+    >>> env.action_spec.shape, env.rollout(3)["action"].shape
+    (torch.Size([5]), torch.Size([3, 5]))
+
     Args:
         num_actions_effective: number of actions of the environment.
         max_actions: number of actions of the policy.

@@ -23,6 +23,13 @@ class VecNormV2(RunningNorm):
     It works like :class:`VecNorm`, with the statistics of TorchRL's class of this name: averages ``loc`` and ``var``
     (of squares), in which each new value has the weight ``1 - decay``, divided by ``1 - decay ** count``.
 
+    >>> from steppe import SerialEnv, TransformedEnv, VecNormV2
+    >>> norm = VecNormV2(["observation"], decay=0.99, reduce_batch_dims=True)
+    >>> env = TransformedEnv(SerialEnv(4, "gym:Pendulum-v1"), norm)
+    >>> data = env.rollout(200, break_when_any_done=False)
+    >>> norm.loc["observation"].shape, bool(data["next", "observation"][:, -1].abs().max() < 10)
+    (torch.Size([3]), True)
+
     Args:
         in_keys: entries to normalize.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.

@@ -27,6 +27,12 @@ class PixelRenderTransform(Transform):
     When the transform is added to an environment, it resets and renders it to find the shape of a frame. So seed the
     environment afterwards.
 
+    >>> from steppe import PixelRenderTransform, TransformedEnv, make_env
+    >>> env = make_env("gym:CartPole-v1", render_mode="rgb_array")
+    >>> env = TransformedEnv(env, PixelRenderTransform())
+    >>> env.rollout(2)["pixels"].shape
+    torch.Size([2, 400, 600, 3])
+
     Args:
         out_keys: the key to write, in a list. Default: ``["pixels"]``.
         preproc: function of a rendered frame; its result is written.

@@ -26,6 +26,15 @@ class TensorDictRecorder(Transform):
     A recorder inside a batch records its own environment and calls ``dump`` when the batch is closed. Each of these
     recorders needs a separate ``out_file_base``.
 
+    >>> import torch
+    >>> from steppe import TensorDictRecorder, TransformedEnv, make_env
+    >>> recorder = TensorDictRecorder("run", skip=1)
+    >>> env = TransformedEnv(make_env("gym:Pendulum-v1"), recorder)
+    >>> _ = env.rollout(10)
+    >>> recorder.dump()
+    >>> torch.load("run_tensordict.t", weights_only=False)["observation"].shape
+    torch.Size([10, 3])
+
     Args:
         out_file_base: beginning of the name of the file: ``"data/run"`` for ``data/run_tensordict.t``.
         skip_reset: record no data of resets. Otherwise it is recorded too, with zeros for entries that a reset lacks,

@@ -33,6 +33,17 @@ class VideoRecorder(ObservationTransform):
 
     After a :class:`PixelRenderTransform` that is switched off, it records nothing.
 
+    >>> from steppe import TransformedEnv, VideoRecorder, make_env
+    >>> from steppe_record import VideoFileLogger
+    >>> logger = VideoFileLogger("cartpole.mp4")
+    >>> recorder = VideoRecorder(logger, "cartpole", skip=1)
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1", from_pixels=True), recorder)
+    >>> _ = env.rollout(5)
+    >>> env.transform.dump()
+    >>> logger.frames
+    6
+    >>> logger.close()
+
     Args:
         logger: any object with ``log_video(name, video, step=None, **kwargs)``, where ``video`` is ``[1, T, 3, H, W]``
             uint8. If it has a method ``client()``, the result of that is used. None keeps the frames in ``obs`` until

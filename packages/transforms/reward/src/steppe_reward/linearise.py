@@ -22,6 +22,11 @@ class LineariseRewards(EntryTransform):
     ``[*B, n]`` becomes ``[*B, 1]``. The dtype stays the same. The bounds of a bounded reward become their weighted
     sums.
 
+    >>> from steppe import LineariseRewards, TransformedEnv, make_env
+    >>> env = TransformedEnv(make_env("mo-gym:deep-sea-treasure-v0"), LineariseRewards(weights=[1.0, 0.1]))
+    >>> env.rollout(3)["next", "reward"].shape
+    torch.Size([3, 1])
+
     Args:
         in_keys: rewards of several objectives. Default: all rewards of the environment.
         out_keys: keys of the sums, as many as ``in_keys``. Default: ``in_keys``.

@@ -21,6 +21,14 @@ class SuccessReward(EntryTransform):
     The environment reports success in ``success_key``. The new reward has the shape of the success entry and torch's
     default dtype. A reset has no reward.
 
+    >>> import torch
+    >>> from steppe import SuccessReward
+    >>> from tensordict import TensorDict
+    >>> success = torch.tensor([[False], [True]])
+    >>> data = TensorDict(success=success, reward=torch.tensor([[0.3], [0.7]]), batch_size=[2])
+    >>> SuccessReward(scale=10.0)(data)["reward"].flatten()
+    tensor([ 0., 10.])
+
     Args:
         success_key: an observation or done entry, bool or 0 and 1.
         reward_key: the reward to replace.

@@ -21,6 +21,12 @@ class BatchSizeTransform(PlannedTransform):
     ``batch_size`` sets a fixed batch size for an environment that accepts data of any batch size, for rollouts and
     collectors. ``reshape_fn`` changes the shape of a batch: ``lambda data: data.reshape(-1)``.
 
+    >>> from steppe import BatchSizeTransform, SerialEnv, TransformedEnv
+    >>> grid = SerialEnv(2, lambda: SerialEnv(3, "gym:CartPole-v1"))
+    >>> env = TransformedEnv(grid, BatchSizeTransform(reshape_fn=lambda data: data.reshape(-1)))
+    >>> grid.batch_size, env.rollout(4, break_when_any_done=False).shape
+    (torch.Size([2, 3]), torch.Size([6, 4]))
+
     Args:
         batch_size: the new batch size.
         reshape_fn: function that reshapes TensorDicts and Composites and keeps the number of rows.

@@ -19,6 +19,13 @@ __all__ = ["CallableTransform", "spec_of_value"]
 class CallableTransform(Transform):
     """Runs a function of a TensorDict after each step and each reset.
 
+    >>> from steppe import CallableTransform, TransformedEnv, make_env
+    >>> def add_speed(td):
+    ...     return td.set("speed", td["observation"][..., 1:2].abs())
+    >>> env = TransformedEnv(make_env("gym:CartPole-v1"), CallableTransform(add_speed, writes_done=False))
+    >>> env.observation_spec["speed"].shape, env.rollout(3)["speed"].shape
+    (torch.Size([1]), torch.Size([3, 1]))
+
     Args:
         func: function of the data of a step (``next``) or reset that returns this data, or other data. The data of a
             reset has no reward.

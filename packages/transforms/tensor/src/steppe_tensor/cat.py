@@ -33,6 +33,13 @@ class CatTensors(PlannedTransform):
 
     The dtype is promoted to one that holds all values. The spec is bounded if the spec of one of the entries is.
 
+    >>> from steppe import CatTensors, TransformedEnv, Unbounded
+    >>> from steppe_testing import DataEnv
+    >>> base = DataEnv({"position": Unbounded((3,)), "speed": Unbounded((2,))})
+    >>> env = TransformedEnv(base, CatTensors(["position", "speed"], "observation"))
+    >>> list(env.observation_spec.keys()), env.reset()["observation"].shape
+    (['observation'], torch.Size([5]))
+
     Args:
         in_keys: observations to read. Default: all numeric vectors except states, in alphabetical order.
         out_key: key of the result.

@@ -23,6 +23,13 @@ class ExpandAs(PlannedTransform):
 
     At a reset, which has no reward, the shape of a reward is read from its spec.
 
+    >>> from steppe import ExpandAs, TransformedEnv
+    >>> from steppe_testing import NestedCountingEnv
+    >>> base = NestedCountingEnv(n_agents=3, root_done="all", group_done=False)
+    >>> env = TransformedEnv(base, ExpandAs("done", ("agents", "reward"), ("agents", "episode_done")))
+    >>> env.rollout(2)["next", "agents", "episode_done"].shape
+    torch.Size([2, 3, 1])
+
     Args:
         in_key: entry to expand: an observation, reward or done entry.
         ref_key: entry with the shape of the result.

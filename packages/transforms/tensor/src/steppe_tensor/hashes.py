@@ -26,6 +26,13 @@ class Hash(PlannedTransform):
 
     The inverse looks up the value of a hash in ``repertoire``, which holds all values that were hashed.
 
+    >>> from steppe import Hash, TransformedEnv
+    >>> from steppe_testing import TextCountingEnv
+    >>> env = TransformedEnv(TextCountingEnv(), Hash(["text"], ["text_hash"]))
+    >>> root = env.reset()
+    >>> root["text"], root["text_hash"].shape, root["text_hash"][:4]
+    ('0', torch.Size([32]), tensor([ 95, 236, 235, 102], dtype=torch.uint8))
+
     Args:
         in_keys: observations to hash.
         out_keys: keys to write, as many as ``in_keys``.

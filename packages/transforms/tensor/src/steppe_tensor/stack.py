@@ -34,6 +34,13 @@ class Stack(PlannedTransform):
     Agents with separate keys become one group, for example. The inverse splits a stacked action or state that the
     caller writes into the entries of the environment.
 
+    >>> from steppe import Stack, TransformedEnv, Unbounded
+    >>> from steppe_testing import DataEnv
+    >>> base = DataEnv({"left": Unbounded((8,)), "right": Unbounded((8,))})
+    >>> env = TransformedEnv(base, Stack(["left", "right"], "ears", dim=-2))
+    >>> list(env.observation_spec.keys()), env.reset()["ears"].shape
+    (['ears'], torch.Size([2, 8]))
+
     Args:
         in_keys: entries or groups to stack: observations, rewards and done entries.
         out_key: key of the stack.

@@ -21,6 +21,13 @@ class AutoResetTransform(PlannedTransform):
     one. This transform moves it to the next root, where ``step_and_maybe_reset`` and rollouts expect it, and writes a
     fill value instead. It must be the first transform. ``auto_reset=True``, an argument of each environment, adds it.
 
+    >>> from steppe import AutoResetTransform, TransformedEnv
+    >>> from steppe_testing import AutoResettingCountingEnv
+    >>> base = AutoResettingCountingEnv(max_steps=3, auto_reset=False)  # its last step returns the next first data
+    >>> data = TransformedEnv(base, AutoResetTransform()).rollout(5, break_when_any_done=False)
+    >>> data["next", "observation"].flatten(), data["observation"].flatten()
+    (tensor([1., 2., nan, 1., 2.]), tensor([0., 1., 2., 0., 1.]))
+
     Args:
         replace: whether to write fill values instead of the unknown last observation. False: keep the first observation
             of the next episode there.

@@ -24,6 +24,20 @@ class BurnInTransform(StoredDataTransform):
     returned step by the result of the current modules on the first ``burn_in`` steps, without gradients. It is for
     samples of slices, not for environments.
 
+    >>> import torch
+    >>> from steppe import BurnInTransform
+    >>> from tensordict import TensorDict
+    >>> from tensordict.nn import TensorDictModule
+    >>> class Sum(torch.nn.Module):  # in place of a GRU over [B, T]
+    ...     def forward(self, x, hidden):
+    ...         return x.cumsum(1) + hidden[:, :1]
+    >>> module = TensorDictModule(Sum(), ["x", "hidden"], [("next", "hidden")])
+    >>> data = TensorDict(x=torch.ones(1, 6, 1), hidden=torch.zeros(1, 6, 1), batch_size=[1, 6])
+    >>> data["next"] = data.select("hidden")
+    >>> recent = BurnInTransform(module, burn_in=2)(data)
+    >>> recent.shape, recent["hidden"][0, 0]
+    (torch.Size([1, 4]), tensor([2.]))
+
     Args:
         modules: one module, or several to run in sequence, which take data ``[*B, T]``.
         burn_in: number of steps.

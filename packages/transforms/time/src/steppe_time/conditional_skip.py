@@ -19,6 +19,16 @@ class ConditionalSkip(Transform):
 
     Neither the environment nor any other transform runs on these rows: they keep their values, and their reward is 0.
 
+    >>> import torch
+    >>> from steppe import ConditionalSkip, SerialEnv, TransformedEnv
+    >>> from steppe_testing import CountingEnv
+    >>> def first_row(td):
+    ...     return torch.tensor([True, False])
+    >>> env = TransformedEnv(SerialEnv(2, CountingEnv), ConditionalSkip(first_row))
+    >>> env.rollout(3)["next", "observation"].squeeze(-1)
+    tensor([[0., 0., 0.],
+            [1., 2., 3.]])
+
     Args:
         cond: function of the argument of ``step`` that returns which rows to skip: a bool, or a bool tensor ``[*B]`` or
             ``[*B, 1]``.

@@ -21,6 +21,12 @@ class gSDENoise(TensorDictPrimer):
     is ``[*shape, 1]`` of zeros, which such a module fills at its first call. Rollouts and collectors keep it, because
     losses need the noise that the policy acted with.
 
+    >>> from steppe import TransformedEnv, gSDENoise, make_env
+    >>> env = TransformedEnv(make_env("gym:Pendulum-v1"), gSDENoise(state_dim=3, action_dim=1))
+    >>> data = env.rollout(5)
+    >>> data["_eps_gSDE"].shape, bool((data["_eps_gSDE"][0] == data["_eps_gSDE"][-1]).all())
+    (torch.Size([5, 1, 3]), True)
+
     Args:
         state_dim: number of features.
         action_dim: number of actions.

@@ -38,6 +38,15 @@ class RandomTruncationTransform(PlannedTransform):
     The length is a private entry of the data, whose name begins with two underscores. ``set_seed`` restarts the
     counting of episodes.
 
+    >>> from steppe import Compose, RandomTruncationTransform, SerialEnv, StepCounter, TransformedEnv
+    >>> from steppe_testing import CountingEnv
+    >>> chain = Compose(StepCounter(), RandomTruncationTransform(10, 50))
+    >>> env = TransformedEnv(SerialEnv(3, lambda: CountingEnv(max_steps=1000)), chain)
+    >>> _ = env.set_seed(0)
+    >>> data = env.rollout(50, break_when_any_done=False)
+    >>> data["next", "truncated"].squeeze(-1).int().argmax(-1) + 1  # lengths of the first episodes
+    tensor([45, 22, 15])
+
     Args:
         min_horizon: minimum length of a truncated episode, in steps.
         max_horizon: maximum length of all episodes; usually the time limit of the environment.

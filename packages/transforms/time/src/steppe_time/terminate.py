@@ -21,6 +21,13 @@ class TerminateTransform(PlannedTransform):
 
     ``terminated`` and ``done`` become True at each level that has them; ``truncated`` and resets stay unchanged.
 
+    >>> from steppe import TerminateTransform, TransformedEnv
+    >>> from steppe_testing import CountingEnv
+    >>> env = TransformedEnv(CountingEnv(max_steps=100), TerminateTransform(lambda td: td["observation"] >= 4))
+    >>> data = env.rollout(50)
+    >>> data.shape, data["next", "terminated"][-1]
+    (torch.Size([4]), tensor([True]))
+
     Args:
         stop: function of the data of a step (``next``) that returns which episodes terminate: a bool, or a bool tensor
             whose leading dimensions match those of the done entries, such as ``[*B]`` or ``[*B, 1]``.

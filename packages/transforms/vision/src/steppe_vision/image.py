@@ -24,6 +24,17 @@ class ImageTransform(ObservationTransform):
     The bounds of the result are computed by applying the transform to the bounds of the image. If the transform is not
     monotonic (a larger pixel can give a smaller result), override ``bounds``.
 
+    >>> import torch
+    >>> from steppe import Bounded, TransformedEnv
+    >>> from steppe_testing import DataEnv
+    >>> from steppe_vision import ImageTransform
+    >>> class Brighten(ImageTransform):
+    ...     def _apply_transform(self, pixels):
+    ...         return (pixels * 1.5).clamp(max=1.0)
+    >>> env = TransformedEnv(DataEnv({"pixels": Bounded(0.0, 0.5, shape=(3, 8, 8))}), Brighten())
+    >>> env.observation_spec["pixels"].space.high.max()
+    tensor(0.7500)
+
     Args:
         in_keys: images to read. Default: ``"pixels"``, or ``"pixels"`` of each group of agents.
         out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.

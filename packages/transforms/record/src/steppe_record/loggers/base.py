@@ -17,6 +17,21 @@ class Logger(ABC):
 
     Recorders and training loops accept any object with these methods.
 
+    >>> from steppe_record import Logger
+    >>> class Printer(Logger):
+    ...     def _create_experiment(self):
+    ...         return None
+    ...     def log_scalar(self, name, value, step=None):
+    ...         print(f"step {step}: {name} is {value:.1f}")
+    ...     def log_video(self, name, video, step=None, **kwargs):
+    ...         print(f"step {step}: {name} has {video.shape[1]} frames")
+    ...     def log_hparams(self, cfg):
+    ...         print(cfg)
+    ...     def log_histogram(self, name, data, **kwargs):
+    ...         print(name, len(data))
+    >>> Printer("cartpole", None).log_scalar("return", 21.0, step=3)
+    step 3: return is 21.0
+
     Args:
         exp_name: name of the experiment.
         log_dir: folder of its files.

@@ -26,6 +26,14 @@ class CSVLogger(Logger):
 
     Scalars are appended to existing files. Other existing files are replaced only if ``overwrite`` is True.
 
+    >>> from steppe_record import CSVLogger
+    >>> logger = CSVLogger("cartpole", log_dir="logs")
+    >>> logger.log_scalar("return", 21.0, step=0)
+    >>> logger.log_metrics({"loss": {"actor": 0.5, "critic": 1.5}}, step=0)
+    {'loss/actor': 0.5, 'loss/critic': 1.5}
+    >>> print(open("logs/cartpole/scalars/return.csv").read())
+    0,21.0
+
     Args:
         exp_name: name of the experiment and of its folder.
         log_dir: parent of that folder. Default: ``csv_logs``.

@@ -16,6 +16,13 @@ __all__ = ["generate_exp_name", "get_logger"]
 def get_logger(logger_type: str | None, logger_name: str, experiment_name: str, **kwargs: Any) -> Logger | None:
     """Make a logger by its type.
 
+    >>> from steppe_record import get_logger
+    >>> logger = get_logger("csv", "logs", "cartpole")
+    >>> type(logger).__name__, logger.log_dir
+    ('CSVLogger', 'logs')
+    >>> get_logger("", "logs", "cartpole") is None  # no logging
+    True
+
     Args:
         logger_type: ``"csv"`` (with videos as mp4), ``"tensorboard"``, ``"wandb"`` or ``"mlflow"``; ``""`` and None for
             no logger.
@@ -54,6 +61,11 @@ def get_logger(logger_type: str | None, logger_name: str, experiment_name: str, 
 
 
 def generate_exp_name(model_name: str, experiment_name: str) -> str:
-    """Return a unique name for an experiment, which contains the current time."""
+    """Return a unique name for an experiment, which contains the current time.
+
+    >>> from steppe_record import generate_exp_name
+    >>> generate_exp_name("ppo", "cartpole")
+    'ppo_cartpole_...'
+    """
     now = datetime.now().strftime("%y_%m_%d-%H_%M_%S")
     return "_".join((model_name, experiment_name, str(uuid.uuid4())[:8], now))

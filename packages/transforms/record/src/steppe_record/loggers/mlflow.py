@@ -18,6 +18,14 @@ _ALLOW = "MLFLOW_ALLOW_FILE_STORE"
 class MLFlowLogger(Logger):
     """Log to a run of MLflow. Videos and histograms are artifacts of the run.
 
+    >>> from pathlib import Path
+    >>> from steppe_record import MLFlowLogger
+    >>> logger = MLFlowLogger("cartpole", "mlruns")
+    >>> logger.log_scalar("return", 21.0, step=0)
+    >>> logger.close()
+    >>> len(list(Path("mlruns").glob("*/*/metrics/return")))
+    1
+
     Args:
         exp_name: name of the experiment, which is created if it does not exist. Each logger starts a run in it.
         tracking_uri: a folder (``"mlruns"``, ``"file:///..."``), a database (``"sqlite:///mlflow.db"``, for which

@@ -15,6 +15,14 @@ class TensorboardLogger(Logger):
 
     Videos are GIFs in these files.
 
+    >>> from pathlib import Path
+    >>> from steppe_record import TensorboardLogger
+    >>> logger = TensorboardLogger("cartpole")
+    >>> logger.log_scalar("return", 21.0, step=0)
+    >>> logger.close()
+    >>> len(list(Path("tb_logs/cartpole").glob("events*")))
+    1
+
     Args:
         exp_name: name of the experiment and of its folder.
         log_dir: parent of that folder.

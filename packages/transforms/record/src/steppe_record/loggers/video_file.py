@@ -18,6 +18,15 @@ class VideoFileLogger(Logger):
 
     The file gets its name at ``close``. Frames are not kept in memory.
 
+    >>> import torch
+    >>> from steppe_record import VideoFileLogger
+    >>> logger = VideoFileLogger("run.gif", fps=10)
+    >>> logger.log_video("episode", torch.zeros(1, 5, 3, 16, 16, dtype=torch.uint8))
+    >>> logger.log_video("episode", torch.zeros(1, 3, 3, 16, 16, dtype=torch.uint8))
+    >>> logger.frames
+    8
+    >>> logger.close()
+
     Args:
         file: ``.mp4`` or ``.gif``.
         fps: frames per second.

@@ -17,6 +17,13 @@ __all__ = ["WandbLogger"]
 class WandbLogger(Logger):
     """Log to a run of Weights & Biases.
 
+    >>> from steppe_record import WandbLogger
+    >>> logger = WandbLogger("cartpole", offline=True, save_dir=".")
+    >>> logger.log_scalar("return", 21.0, step=0)
+    >>> logger.experiment.name
+    'cartpole'
+    >>> logger.close()
+
     Args:
         exp_name: name of the run.
         offline: keep the run in ``save_dir``; ``wandb sync`` uploads it later.

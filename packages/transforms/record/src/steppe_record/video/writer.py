@@ -28,6 +28,15 @@ class VideoWriter:
     The file gets its name when the writer is closed, so a process that dies leaves no broken video. The writer is a
     context manager; after an error in its block, no file is left.
 
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from steppe_record import VideoWriter
+    >>> with VideoWriter("fade.gif", fps=10) as video:
+    ...     for brightness in (0, 100, 200):
+    ...         video.write(np.full((16, 16, 3), brightness, np.uint8))
+    >>> Path("fade.gif").exists()
+    True
+
     Args:
         file: name of the video, whose suffix decides the format. Missing folders are created.
         fps: frames per second, a positive number. At most 50 for a GIF, because players show faster ones slowly.
@@ -127,6 +136,14 @@ class VideoWriter:
 
 def write_video(file: str | os.PathLike[str], video: Any, fps: float = 30, **kwargs: Any) -> None:
     """Write a video to a file.
+
+    >>> from pathlib import Path
+    >>> from steppe import make_env
+    >>> from steppe_record import write_video
+    >>> data = make_env("gym:CartPole-v1", from_pixels=True).rollout(5)
+    >>> write_video("cartpole.gif", data["pixels"].permute(0, 3, 1, 2), fps=10)
+    >>> Path("cartpole.gif").stat().st_size > 0
+    True
 
     Args:
         file: ``.mp4`` or ``.gif``.
