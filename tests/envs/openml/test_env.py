@@ -153,3 +153,11 @@ def test_without_a_network_the_error_says_what_to_copy(tmp_path, monkeypatch):
 
     with pytest.raises(StateError, match=r"'shuttle'.*fetch_openml\('shuttle', version=1\)"):
         OpenMLEnv("shuttle", data_home=str(tmp_path))
+
+
+def test_the_data_set_moves_with_the_environment():
+    env = OpenMLEnv("adult_num")
+    torch.nn.Module.to(env, "meta")  # as env.to does, which needs a device with values for its specs
+
+    assert env.features.is_meta
+    assert env._shown()["y"].is_meta

@@ -77,8 +77,9 @@ class OpenMLEnv(EnvBase):
             )
         state = self.__dict__
         state["dataset_name"] = dataset_name
-        state["features"] = torch.from_numpy(features).float().to(self.device or "cpu")
-        state["labels"] = torch.from_numpy(labels).to(self.device or "cpu")
+        # Buffers, which move with the environment.
+        self.register_buffer("features", torch.from_numpy(features).float().to(self.device or "cpu"), persistent=False)
+        self.register_buffer("labels", torch.from_numpy(labels).to(self.device or "cpu"), persistent=False)
         state["_generator"] = np.random.default_rng()
         state["_rows"] = torch.zeros(self.batch_size, dtype=torch.int64, device="cpu")
         state["_order"] = None

@@ -81,17 +81,14 @@ def to_data(array: jax.Array, device: torch.device | None = None) -> torch.Tenso
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """Return a JAX array of a tensor, through dlpack.
+    """Return a JAX array that shares the memory of a tensor, through dlpack.
 
-    On the CPU it shares the memory of the tensor, unless that is not contiguous: do not write into the tensor while the
-    array is in use. On a GPU it is a copy, because XLA records the addresses of its own memory, and requires that
-    arrays begin at a multiple of 16 bytes, as a row of a tensor may not.
+    It is a copy if the tensor is not contiguous, or is on a GPU at an address that XLA refuses, as a row of another
+    tensor may be. Do not write into the tensor while the array is in use.
     """
     tensor = tensor.detach().contiguous()
-    if tensor.device.type == "cpu":
-        return jax.dlpack.from_dlpack(tensor)
-    aligned = tensor.clone() if tensor.data_ptr() % _ALIGNED else tensor
-    return jax.dlpack.from_dlpack(aligned, copy=True)
+    refused = tensor.device.type != "cpu" and tensor.data_ptr() % _ALIGNED
+    return jax.dlpack.from_dlpack(tensor.clone() if refused else tensor)
 
 
 def to_argument(tensor: torch.Tensor) -> jax.Array | np.ndarray:
