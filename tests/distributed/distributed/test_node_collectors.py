@@ -105,6 +105,7 @@ def test_ready_nodes_have_unique_trajectory_numbers() -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.exhaustive
 def test_nodes_continue_from_the_state_of_processes() -> None:
     acting = policy()
     with MultiSyncDataCollector([make] * 2, acting, frames_per_batch=8) as collector:
@@ -239,6 +240,7 @@ def test_a_policy_that_cannot_be_pickled_is_named() -> None:
     assert not [command for command in commands if "steppe_distributed" in command]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("silent", [True, False])
 def test_warnings_of_nodes_are_filtered_on_request(silent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steppe, "filter_warnings_subprocess", silent)
