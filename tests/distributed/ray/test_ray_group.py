@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("ray")
 
 import ray
 
-from steppe import MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
+from steppe import EnvBase, MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv
 from steppe.errors import WorkerError
 from steppe_ray import RayCollector
 from steppe_ray.ray_group import RayGroup
@@ -195,6 +196,25 @@ def test_a_replacement_may_start_slowly_where_there_is_room(monkeypatch: pytest.
         os.kill(collector.backend.pool.places[1][1], signal.SIGKILL)
         with pytest.warns(UserWarning, match="It is replaced"):
             assert next(collector).shape[0] == 2
+
+
+def test_a_replacement_that_hangs_is_named(tmp_path: Path) -> None:
+    made, go = tmp_path / "made", tmp_path / "go"
+
+    def hang_the_second_time() -> EnvBase:
+        while made.exists() and not go.exists():
+            time.sleep(0.05)
+        made.touch()
+        return make()
+
+    arguments: dict[str, Any] = {"frames_per_batch": 8, "sync": True, "restart": True, "batch_timeout": 3.0, **SMALL}
+    with RayCollector([make, hang_the_second_time], policy(), **arguments) as collector:
+        next(collector)
+        os.kill(collector.backend.pool.places[1][1], signal.SIGKILL)
+        with pytest.warns(UserWarning, match="It is replaced"), in_time():
+            with pytest.raises(WorkerError, match=r"Worker 1 ended.*did not answer within batch_timeout=3 s"):
+                next(collector)
+        go.touch()
 
 
 def test_processes_of_an_actor_deliver_their_batches_alone() -> None:

@@ -46,8 +46,8 @@ class RayCollector(InferenceCollector):
         max_weight_update_interval: update them before a batch if this many batches were collected since the last time.
         inference, max_batch_size, server_timeout: with ``inference="server"`` the policy acts in this process for all
             actors, see :class:`~steppe_remote.InferenceCollector`.
-        restart: replace an actor that dies, with a warning. The replacement collects the batch that was lost again.
-            Without it, the death of an actor raises WorkerError.
+        restart: replace an actor that dies, with a warning. The replacement collects the batch that was lost again,
+            within ``batch_timeout`` seconds. Without it, the death of an actor raises WorkerError.
         **kwargs: see :class:`~steppe.Collector`.
 
     Raises:
@@ -99,7 +99,8 @@ class RayCollector(InferenceCollector):
         """Return the actors, not started yet."""
         name, configs = type(self).__name__, self.configs_for(n)
         check_resources(name, configs)
-        self._group = RayGroup(name, configs, restart=self._restart, start_timeout=settings["start_timeout"])
+        timeouts = {"replace_timeout": settings["batch_timeout"], "start_timeout": settings["start_timeout"]}
+        self._group = RayGroup(name, configs, restart=self._restart, **timeouts)
         self._group.joins_batches = self.schedule is Lockstep
         return self._group
 

@@ -82,14 +82,20 @@ class RayGroup(RemoteGroup[ObjectRef]):
     Args:
         name: of the collector, for errors.
         configs: the options of each actor.
-        restart: see :class:`RemoteGroup`.
+        restart, replace_timeout: see :class:`RemoteGroup`.
         start_timeout: seconds that the process of an actor may take to start; None: no limit.
     """
 
     def __init__(
-        self, name: str, configs: Sequence[Mapping[str, object]], *, restart: bool, start_timeout: float | None
+        self,
+        name: str,
+        configs: Sequence[Mapping[str, object]],
+        *,
+        restart: bool,
+        replace_timeout: float | None,
+        start_timeout: float | None,
     ) -> None:
-        super().__init__(len(configs), restart=restart)
+        super().__init__(len(configs), restart=restart, replace_timeout=replace_timeout)
         self._name, self._configs, self._start_timeout = name, configs, start_timeout
         self._actors: dict[int, ActorHandle] = {}
         #: Node and process of each actor.

@@ -76,6 +76,7 @@ class RemoteGroup(WorkerGroup, Generic[Handle]):
         restart: replace a worker that has ended. The new one has the newest weights, and a seed derived from that of
             the old one and the number of its replacements, so that it does not repeat the frames of the old one. It
             collects the batch that was lost again.
+        replace_timeout: seconds that this may take; None: no limit.
 
     Attributes:
         lost_batches: how many batches were lost with workers that were replaced.
@@ -90,8 +91,8 @@ class RemoteGroup(WorkerGroup, Generic[Handle]):
     shares_batches = HAS_PROC
     joins_batches = False
 
-    def __init__(self, n: int, *, restart: bool = False) -> None:
-        self.n, self._restart = n, restart
+    def __init__(self, n: int, *, restart: bool = False, replace_timeout: float | None = None) -> None:
+        self.n, self._restart, self._replace_timeout = n, restart, replace_timeout
         self.in_step, self.lost_batches = True, 0
         #: What the message of each worker is waited for with: a handle of the engine, or a line.
         self._handles: dict[int, Handle | Line] = {}
@@ -368,30 +369,45 @@ class RemoteGroup(WorkerGroup, Generic[Handle]):
         self.lost_batches += is_batch
         lost = "the batch that it collected is lost, and collected again" if is_batch else "its call is repeated"
         warnings.warn(f"Worker {worker} ended unexpectedly: {gone}. It is replaced; {lost}.", stacklevel=2)
+        end = math.inf if self._replace_timeout is None else time.monotonic() + self._replace_timeout
         for _ in range(_ATTEMPTS):
             self._replaced[worker] += 1
             try:
                 self.launch(worker)
-                return self._repeated(worker, message)
+                return self._repeated(worker, message, end)
             except WorkerGone as again:
                 gone = again  # whatever ended the first one may have ended the replacement too
+            if time.monotonic() >= end:
+                break
         raise self.worker_error(worker, gone) from None
 
-    def _repeated(self, worker: int, message: Any) -> Message:
+    def _repeated(self, worker: int, message: Any, end: float) -> Message:
         """Prepare a replacement, and let it repeat a call; returns the answer.
 
+        Args:
+            worker: the worker.
+            message: the message of the call.
+            end: when the replacement must have answered.
+
         Raises:
-            WorkerGone: it has ended too.
+            WorkerGone: it has ended too, or has not answered in time.
         """
-        self._answer(worker, self.result(worker, self._submit_start(worker)))
-        self._answer(worker, self.result(worker, self._submit_connect(worker)))
+
+        def answered(handle: Handle | Line) -> Message:
+            remaining = None if end == math.inf else max(end - time.monotonic(), 0.0)
+            if not self._wait([handle], remaining):
+                raise WorkerGone(f"its replacement did not answer within batch_timeout={self._replace_timeout:g} s")
+            return self._message(worker, handle)
+
+        self._answer(worker, answered(self._submit_start(worker)))
+        self._answer(worker, answered(self._submit_connect(worker)))
         for setting in self._settings_of_replacement(worker):
-            self._answer(worker, self.result(worker, self.submit(worker, "call", dumps(setting), None)))
+            self._answer(worker, answered(self.submit(worker, "call", dumps(setting), None)))
         if self._shared is not None:
             line = Line()
-            shared = self.result(worker, self.submit(worker, "share", self._shared[1], line.far_end()))
+            shared = answered(self.submit(worker, "share", self._shared[1], line.far_end()))
             self._begin_line(worker, line, self._answer(worker, shared))
-        return self._message(worker, self._submit_call(worker, message))
+        return answered(self._submit_call(worker, message))
 
     def _settings_of_replacement(self, worker: int) -> list[Any]:
         count = self._replaced[worker]
