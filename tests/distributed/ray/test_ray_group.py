@@ -211,9 +211,9 @@ def test_a_replacement_that_hangs_is_named(tmp_path: Path) -> None:
     with RayCollector([make, hang_the_second_time], policy(), **arguments) as collector:
         next(collector)
         os.kill(collector.backend.pool.places[1][1], signal.SIGKILL)
-        with pytest.warns(UserWarning, match="It is replaced"), in_time():
-            with pytest.raises(WorkerError, match=r"Worker 1 ended.*did not answer within batch_timeout=3 s"):
-                next(collector)
+        late = pytest.raises(WorkerError, match=r"Worker 1 ended.*did not answer within batch_timeout=3 s")
+        with pytest.warns(UserWarning, match="It is replaced"), in_time(), late:
+            next(collector)
         go.touch()
 
 
