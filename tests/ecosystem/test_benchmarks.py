@@ -56,13 +56,18 @@ VECTOR = {
 }
 
 
+def rows_below(page: str, head: str) -> list[list[str]]:
+    """Return the cells of the table with this head."""
+    table = page.split(f"{head}\n")[1].split("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+
+
 @pytest.mark.parametrize("page", ["performance.md", "guides/gymnasium-vector-environments.md"])
 def test_tables_of_documents_repeat_the_committed_figures(page: str) -> None:
     figures = json.loads((ROOT / "benchmarks/vector.json").read_text())
     medians = [figures[kind]["medians"] for kind in ("cartpole", "image", "halfcheetah")]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    table = text.split("| | CartPole | images 84x84x4 | HalfCheetah |\n")[1].split("\n\n")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+    rows = rows_below(text, "| | CartPole | images 84x84x4 | HalfCheetah |")
 
     assert len(rows) >= 3
     for label, *cells in rows:
@@ -73,14 +78,32 @@ def test_tables_of_documents_repeat_the_committed_figures(page: str) -> None:
 def test_figures_of_actors_repeat_the_committed_ones() -> None:
     figures = json.loads((ROOT / "benchmarks/distributed.json").read_text())["sizes"]
     text = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
-    table = text.split("| frames | over processes | over Ray alone |\n")[1].split("\n\n")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+    rows = rows_below(text, "| frames | over processes | over Ray alone |")
 
     assert [name for name, *_ in rows] == list(figures)
     for name, *cells in rows:
         ratios = [figures[name]["RayCollector"] / figures[name][other] for other in ("processes", "Ray alone")]
         shown = ratios[:1] if "steps of" in name else ratios  # Ray alone has no steps to take
         assert [cell for cell in cells if cell] == [f"{ratio:.2f}" for ratio in shown], name
+
+
+def test_tables_of_libraries_repeat_the_committed_figures() -> None:
+    figures = json.loads((ROOT / "benchmarks/libraries.json").read_text())
+    page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    ratios = {
+        "| Environment | loop | rollout | rollout / loop |": lambda first, second: f"{second / first:.2f}",
+        "| Environment | loop | rollout | share |": lambda first, second: f"{100 * first / second:.0f} %",
+        "| Environments | SuperSuit | ParallelEnv | ratio |": lambda first, second: f"{second / first:.2f}",
+    }
+
+    seen = []
+    for head, ratio in ratios.items():
+        for name, *cells in rows_below(page, head):
+            medians = list(figures[name]["medians"].values())
+            shown = [f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in medians]
+            assert cells == [*shown, ratio(*medians)], name
+            seen.append(name)
+    assert sorted(seen) == sorted(figures)
 
 
 @pytest.mark.parametrize(

@@ -241,9 +241,9 @@ class JaxEnv(LibraryWrapper):
             group = chosen[first : first + size]
             # Padded with the last row, which is then written several times with the same values.
             filled = np.concatenate([group, np.full(size - len(group), group[-1], group.dtype)])
-            result = functions.reset(keys[filled])
-            old = functions.place(filled, result.state, old)
-            jax.block_until_ready((result, old))
+            result = functions.reset_rows(keys, filled, old)
+            jax.block_until_ready(result)
+            old = result.state
             observations.append(tuple(np.asarray(leaf)[: len(group)] for leaf in result.observation))
         self.__dict__["_rows_state"] = old
         return chosen, tuple(np.concatenate(leaves) for leaves in zip(*observations, strict=True))
