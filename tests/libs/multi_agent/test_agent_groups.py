@@ -7,6 +7,15 @@ import pytest
 import steppe
 from steppe.errors import SpecError
 from steppe_multi_agent import MarlGroupMapType, check_marl_grouping, group_agents
+from steppe_testing import CountingEnv
+
+
+class PairEnv(CountingEnv):
+    """An environment that names groups of agents."""
+
+    def __init__(self, names=("wolf_0", "dog_0")):
+        super().__init__()
+        self.group_map = group_agents(None, names)
 
 
 def test_the_core_finds_the_class_that_users_import():
@@ -46,7 +55,9 @@ def test_a_grouping_that_does_not_fit_says_how(groups, text):
     [
         (["wolf_0", "sheep_0", "wolf_1"], {"wolf": ["wolf_0", "wolf_1"], "sheep": ["sheep_0"]}),
         (["agent_0", "agent_1"], {"agents": ["agent_0", "agent_1"]}),
-        (["wolf_0", "shepherd"], {"agents": ["wolf_0", "shepherd"]}),
+        (["agent 0", "agent 1"], {"agents": ["agent 0", "agent 1"]}),
+        (["wolf_0", "shepherd", "wolf_7"], {"wolf": ["wolf_0", "wolf_7"], "shepherd": ["shepherd"]}),
+        (["agent"], {"agents": ["agent"]}),
     ],
 )
 def test_agents_are_grouped_by_what_they_are_called(names, groups):
@@ -61,3 +72,18 @@ def test_groups_that_a_user_names_are_checked():
 
 def test_a_grouping_that_fits_passes():
     check_marl_grouping({"one": ["a"], "two": ["b"]}, ["a", "b"])
+
+
+@pytest.mark.parametrize("kind", [steppe.SerialEnv, steppe.ParallelEnv])
+def test_a_batch_has_the_groups_of_its_environments(kind):
+    batch = kind(2, PairEnv)
+
+    assert batch.group_map == PairEnv().group_map
+    assert steppe.TransformedEnv(batch).group_map["wolf"] == ["wolf_0"]
+    batch.close()
+
+
+def test_a_batch_of_unequal_groups_lists_them():
+    batch = steppe.SerialEnv(2, [PairEnv, lambda: PairEnv(names=("sheep_0", "sheep_1"))])
+
+    assert list(batch.group_map) == [{"wolf": ["wolf_0"], "dog": ["dog_0"]}, {"sheep": ["sheep_0", "sheep_1"]}]

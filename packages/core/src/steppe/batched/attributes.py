@@ -93,8 +93,8 @@ def assign(batch: BatchedEnv, path: tuple[str, ...], value: object, rows: list[i
     batch._ask((ASSIGN, *path), value if isinstance(value, list) else [value] * n, rows)
 
 
-def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
-    """Return an attribute of the environments of a batch.
+def dispatched(batch: BatchedEnv, name: str) -> Any:
+    """Return an attribute of the environments of a batch; ``group_map`` itself, if all have the same groups.
 
     Raises:
         AttributeError: an environment has no such attribute, or the batch is closed.
@@ -109,7 +109,10 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
     if not all(there):
         lacking = [row for row, has in enumerate(there) if not has]
         raise AttributeError(f"The environments {lacking} of this {type(batch).__name__} lack {name!r}.")
-    return Dispatched(batch, (name,))
+    attribute = Dispatched(batch, (name,))
+    if name == "group_map" and (values := attribute.values()).count(values[0]) == len(values):
+        return values[0]
+    return attribute
 
 
 def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
@@ -120,12 +123,9 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
     """
     if path[0] == HAS:
         try:
-            getattr(env, path[1])
-        except AttributeError:
-            return False
+            return hasattr(env, path[1])
         except Exception:
             return True  # the attribute exists, and reading it raises the error
-        return True
     try:
         value, names = env, path[path[0] in (ASSIGN, SHOW) :]
         for name in names[: -1 if path[0] == ASSIGN else None]:

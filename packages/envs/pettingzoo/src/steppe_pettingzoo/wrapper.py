@@ -68,7 +68,7 @@ class PettingZooWrapper(LibraryWrapper, ArrayEnv):
         return_state: add the global state of the library to the data.
         group_map: ``{group: [agents]}``, a :class:`~steppe.MarlGroupMapType`, or None. With None, each agent of a
             turn-based environment forms a group, and agents of a parallel environment named ``"<name>_<number>"`` are
-            grouped by name.
+            grouped by name; a single group ``"agent"`` is called ``"agents"``.
         use_mask: add ``"mask"``. ``None``: add it to turn-based environments, which need it. Parallel environments need
             it if agents may end before the episode does.
         categorical_actions: discrete actions are integers instead of one-hot vectors.
@@ -146,16 +146,9 @@ class PettingZooWrapper(LibraryWrapper, ArrayEnv):
             self.set_seed(seed)
 
     def _groups_of(self, group_map: GroupMap) -> dict[str, list[str]]:
-        names = self.possible_agents
-        if group_map is not None:
-            return group_agents(group_map, names)
-        if not self.parallel:
-            return MarlGroupMapType.ONE_GROUP_PER_AGENT.get_group_map(names)
-        groups: dict[str, list[str]] = {}
-        for name in names:
-            group, _, number = name.rpartition("_")
-            groups.setdefault(group if group and number.isdecimal() else name, []).append(name)
-        return groups
+        if group_map is None and not self.parallel:
+            group_map = MarlGroupMapType.ONE_GROUP_PER_AGENT
+        return group_agents(group_map, self.possible_agents)
 
     # -- specs ----------------------------------------------------------------------------------------------------
 

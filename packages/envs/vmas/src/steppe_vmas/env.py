@@ -64,7 +64,7 @@ class VmasWrapper(LibraryWrapper):
         env: the environment. Its attribute ``terminated_truncated`` is set to True.
         categorical_actions: discrete actions are integers instead of one-hot vectors.
         group_map: ``{group: [agent names]}``, a :class:`~steppe.MarlGroupMapType`, or None. With None, agents named
-            ``"<name>_<number>"`` are grouped by name; if one has another name, all agents form the group ``"agents"``.
+            ``"<name>_<number>"`` are grouped by name; a single group ``"agent"`` is called ``"agents"``.
         device: device of the data. ``None``: the device of the environment.
         batch_size: ``[num_envs]`` of the environment, or None.
         **kwargs: for :class:`steppe.EnvBase`.

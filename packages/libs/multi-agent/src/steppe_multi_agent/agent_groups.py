@@ -14,7 +14,7 @@ __all__ = ["GroupMap", "MarlGroupMapType", "check_marl_grouping", "group_agents"
 #: The argument ``group_map`` of environments with several agents; None groups agents by their names in the library.
 GroupMap = Union["MarlGroupMapType", "dict[str, list[str]]", None]
 
-_NUMBERED = re.compile(r"(.+)_\d+")
+_NUMBERED = re.compile(r"(.+)[_ ]\d+")
 
 
 class MarlGroupMapType(Enum):
@@ -47,7 +47,7 @@ class MarlGroupMapType(Enum):
 
 
 def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
-    """Group agents that are called ``"<name>_<number>"`` by their names.
+    """Group agents by their names without the number: ``"<name>_<number>"`` or ``"<name> <number>"``.
 
     >>> from steppe_multi_agent import group_agents_by_name
     >>> group_agents_by_name(["wolf_0", "sheep_0", "sheep_1"])
@@ -59,16 +59,14 @@ def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
         agent_names: names of all agents, in their order.
 
     Returns:
-        ``{name: [agents]}`` in the order of the first agent of each group. A single group ``"agent"`` is called
-        ``"agents"``. If the name of an agent has another form, all agents are in one group ``"agents"``.
+        ``{name: [agents]}`` in the order of the first agent of each group. An agent without a number has the group of
+        its own name. If the only group is ``"agent"``, it is called ``"agents"``.
     """
     names = list(agent_names)
-    matches = [_NUMBERED.fullmatch(name) for name in names]
     groups: dict[str, list[str]] = {}
-    for name, match in zip(names, matches, strict=True):
-        if match is None:
-            return {"agents": names}
-        groups.setdefault(match[1], []).append(name)
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        groups.setdefault(match[1] if match else name, []).append(name)
     return {"agents": names} if list(groups) == ["agent"] else groups
 
 
