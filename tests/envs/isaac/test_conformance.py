@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+import torch
 
 from steppe_testing import EnvConformance, PluginConformance
 
@@ -37,6 +38,17 @@ class TestManagers(EnvConformance):
     env_id = "isaaclab:Isaac-Cartpole-v0"
     kwargs: ClassVar = {**_SMALL, "final_observations": True}
     supports_partial_step = False
+    supports_set_state = True
+
+    def test_a_reset_can_begin_at_a_given_state(self, env) -> None:
+        """The state is an argument: Isaac Lab keeps it outside of the observations."""
+        env.rollout(3)
+        state = env.get_state()
+        env.rollout(3)
+
+        restored = env.reset_to_state(state)
+
+        assert torch.equal(restored["critic", "position"], state["articulation"]["robot"]["joint_position"])
 
 
 class TestDirect(EnvConformance):

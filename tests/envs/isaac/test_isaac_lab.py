@@ -10,7 +10,7 @@ pytest.importorskip("steppe_isaac")
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, SyncDataCollector, TransformedEnv, make_env
 from steppe.envs import next_seed
-from steppe.errors import ArgumentError, EnvNotFound, NotSupported
+from steppe.errors import ArgumentError, EnvNotFound, LibraryMissing, NotSupported
 from steppe.registry import env_factory
 from steppe_isaac import IsaacLabEnv, IsaacLabWrapper
 from steppe_testing.doubles.isaaclab_double import DirectMARLEnv, parse_env_cfg
@@ -141,6 +141,88 @@ def test_images_of_a_tiled_camera_are_an_entry():
     assert data["camera", "rgb"].dtype == torch.uint8
     with pytest.raises(ArgumentError, match="no sensor 'front'"):
         IsaacLabEnv(_TASKS[0], num_envs=2, device="cpu", from_tiled_camera=True, tiled_camera_name="front")
+
+
+def test_a_camera_is_added_to_a_configuration():
+    cfg = IsaacLabWrapper.add_tiled_camera_config(
+        parse_env_cfg(_TASKS[1], "cpu", 2), sensor_name="front", width=6, height=4, render_interval=3
+    )
+    env = IsaacLabEnv(_TASKS[1], cfg=cfg, device="cpu", from_tiled_camera=True, tiled_camera_name="front")
+
+    assert env.rollout(2)["pixels"].shape == (2, 2, 4, 6, 3)
+    assert cfg.sim.render_interval == 3
+    assert cfg.scene.front.offset.pos == (-7.0, 0.0, 3.0)
+    assert cfg.scene.front.prim_path == "{ENV_REGEX_NS}/Camera"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"renderer_backend": "ovrtx", "renderer_cfg": 1}, ArgumentError, "exclude each other"),
+        ({"renderer_backend": "newton"}, ArgumentError, "must be one of .* found 'newton'"),
+        ({"renderer_backend": "newton_warp"}, LibraryMissing, "needs the package isaaclab_newton"),
+    ],
+)
+def test_a_renderer_that_is_not_there_is_an_error(arguments, error, text):
+    with pytest.raises(error, match=text):
+        IsaacLabWrapper.add_tiled_camera_config(parse_env_cfg(_TASKS[0], "cpu", 2), **arguments)
+
+
+def test_an_episode_continues_from_a_state_of_the_scene():
+    env = IsaacLabEnv(_TASKS[0], num_envs=3, device="cpu", seed=3)
+    first = env.rollout(4)[:, -1]["next"]
+    state = env.get_state()
+    env.rollout(9, break_when_any_done=False)
+
+    again = env.reset_to_state(state)
+
+    assert torch.equal(again["policy"][:, :2], first["policy"][:, :2])
+    assert not again["done"].any()
+    assert env._env.unwrapped.episode_length_buf.tolist() == [0, 0, 0]
+    one, two = (env.reset_to_state(state, seed=5)["policy"] for _ in range(2))
+    assert torch.equal(one, two)
+
+
+def test_some_rows_continue_from_a_state_of_the_scene():
+    env = TransformedEnv(IsaacLabEnv(_TASKS[0], num_envs=3, device="cpu", seed=3), StepCounter())
+    state, start = env.get_state(), env.reset()
+    later = env.step_mdp(env.rollout(5, tensordict=start, auto_reset=False)[:, -1])
+    mask = torch.tensor([[False], [True], [False]])
+
+    again = env.reset(later.clone().set("_reset", mask), set_state=True, scene_state=state)
+
+    expected = state["articulation"]["robot"]["joint_position"][1]
+    assert torch.equal(again["policy"][1, :1], expected)
+    assert torch.equal(again["policy"][[0, 2]], later["policy"][[0, 2]])
+    assert again["step_count"].flatten().tolist() == [5, 0, 5]
+
+
+def test_rows_that_ended_keep_their_first_observations():
+    env = IsaacLabEnv(_TASKS[0], num_envs=3, device="cpu", seed=3)
+    state = env.get_state()
+    root = env.rand_action(env.reset())
+    env._env.unwrapped.episode_length_buf[:] = torch.tensor([24, 0, 0])
+    ended = env.step(root)
+    root = env.step_mdp(ended)
+    fresh = env._env.unwrapped.obs_buf["policy"][0].clone()
+    root = env.reset(root.set("_reset", torch.tensor([[False], [True], [False]])), set_state=True, scene_state=state)
+
+    root = env.reset(root.set("_reset", ended["next", "done"]))
+
+    assert ended["next", "done"].flatten().tolist() == [True, False, False]
+    assert torch.equal(root["policy"][0], fresh)
+
+
+def test_states_that_cannot_be_set_are_refused():
+    managers = IsaacLabEnv(_TASKS[0], num_envs=2, device="cpu")
+    direct = IsaacLabEnv(_TASKS[1], num_envs=2, device="cpu")
+
+    with pytest.raises(NotSupported, match="cannot be put into a state"):
+        direct.reset_to_state(direct.get_state())
+    with pytest.raises(ArgumentError, match="needs scene_state="):
+        managers.reset(managers.reset(), set_state=True)
+    with pytest.raises(ArgumentError, match="needs set_state=True"):
+        managers.reset(scene_state=managers.get_state())
 
 
 def test_environments_of_several_agents_are_refused():

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from steppe.arguments import ignored_argument
 from steppe.envs import base_arguments
@@ -15,6 +15,7 @@ from steppe.registry import AvailableEnvs, env_not_found
 
 from .libraries import lab_tasks, start_app
 from .self_resetting import SelfResettingBatch, Values
+from .tiled_camera import add_tiled_camera_config
 
 __all__ = ["IsaacLabEnv", "IsaacLabWrapper"]
 
@@ -42,7 +43,8 @@ class IsaacLabWrapper(SelfResettingBatch):
     computation of observations once more in steps in which rows end, and noise that the configuration adds is drawn
     once more.
 
-    Rows can be reset alone in the middle of an episode.
+    Rows can be reset alone in the middle of an episode. Environments made of managers can continue from a state of the
+    scene: see :meth:`get_state` and :meth:`reset_to_state`.
 
     Args:
         env: the environment.
@@ -68,6 +70,7 @@ class IsaacLabWrapper(SelfResettingBatch):
     libname = "isaaclab"
     library = "Isaac Lab"
     available_envs = AvailableEnvs(lab_tasks)
+    add_tiled_camera_config = staticmethod(add_tiled_camera_config)
 
     def __init__(
         self,
@@ -105,6 +108,8 @@ class IsaacLabWrapper(SelfResettingBatch):
         )
         state = self.__dict__
         state["missing_obs_value"] = missing_obs_value
+        # Environments written as one class have no `reset_to`.
+        state["_supports_set_state"] = hasattr(unwrapped, "reset_to")
         state["_camera"] = (tiled_camera_name, tiled_camera_data_type) if from_tiled_camera else None
         state["pixels_key"], state["pixels_dtype"], state["pixels_channels"] = pixels_key, pixels_dtype, pixels_channels
         #: First observations of rows that the library has reset, until a reset returns them.
@@ -140,8 +145,8 @@ class IsaacLabWrapper(SelfResettingBatch):
         sensors = self._env.unwrapped.scene.sensors
         if name not in sensors:
             raise ArgumentError(
-                f"The scene has no sensor {name!r}, found {sorted(sensors)}. Add a TiledCameraCfg of this name to the "
-                "configuration of the scene."
+                f"The scene has no sensor {name!r}, found {sorted(sensors)}. Add it to the configuration of the task: "
+                f"IsaacLabWrapper.add_tiled_camera_config(cfg, sensor_name={name!r})."
             )
         image = next(iter(self.read(sensors[name].data.output[data_type]).values()))
         if self.pixels_channels is not None:
@@ -201,6 +206,77 @@ class IsaacLabWrapper(SelfResettingBatch):
         env.sim.forward()
         return env._get_observations()
 
+    # -- states of the scene --------------------------------------------------------------------------------------
+
+    def get_state(self) -> Any:
+        """Return the state of the scene: positions and velocities of its objects, in the format of Isaac Lab.
+
+        Keep it, and continue from it with :meth:`reset_to_state`. It holds neither the steps of the episode, which
+        begin at 0 again, nor what managers keep, such as commands, which are drawn again.
+
+        Returns:
+            ``env.scene.get_state()``: nested dicts of tensors ``[n, ...]``, copied.
+        """
+        return self._env.unwrapped.scene.get_state()
+
+    def reset_to_state(
+        self,
+        state: Any,
+        tensordict: TensorDictBase | None = None,
+        *,
+        is_relative: bool = False,
+        seed: int | None = None,
+    ) -> TensorDictBase:
+        """Begin an episode at a state of the scene.
+
+        If transforms are around this environment, call ``env.reset(tensordict, set_state=True, scene_state=state)`` on
+        the outermost one, which resets them too.
+
+        Args:
+            state: what :meth:`get_state` returned, for all rows.
+            tensordict: data with a ``"_reset"`` mask, if only some rows begin again. ``None``: all rows.
+            is_relative: positions are relative to the origins of the environments.
+            seed: seeds the random values that the reset draws.
+
+        Returns:
+            The data of the reset.
+
+        Raises:
+            NotSupported: the environment is a ``DirectRLEnv``, which cannot be put into a state.
+        """
+        if tensordict is None:
+            tensordict = TensorDict({}, self.batch_size, device=self.device)
+        return self.reset(tensordict, set_state=True, scene_state=state, is_relative=is_relative, seed=seed)
+
+    def _reset(
+        self,
+        tensordict: TensorDictBase | None = None,
+        *,
+        set_state: bool | None = None,
+        scene_state: Any = None,
+        is_relative: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> TensorDictBase:
+        if set_state and scene_state is None:
+            raise ArgumentError("reset(set_state=True) needs scene_state=, a state that env.get_state() returned.")
+        if not set_state:
+            if scene_state is not None:
+                raise ArgumentError("reset(scene_state=...) needs set_state=True, or call env.reset_to_state(state).")
+            return super()._reset(tensordict, **kwargs)
+        mask, n = self.mask_of(tensordict), self.batch_size[0]
+        rows = torch.arange(n, device=self._library_device) if mask is None else mask.nonzero()[:, 0]
+        values = self._observe(
+            self._random.call(
+                self._env.unwrapped.reset_to, _rows_of(scene_state, rows, n), rows, seed=seed, is_relative=is_relative
+            )[0]
+        )
+        # Other rows that have been reset keep their first observations.
+        for key, value in self._fresh.items():
+            value[rows] = values[key][rows]
+        self._has_fresh[rows] = False
+        return self.data_of(values)
+
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = self.action_of(tensordict)
         self.__dict__["_final"], self.__dict__["_stepping"] = None, True
@@ -235,6 +311,13 @@ def _current_observations(env: Any) -> Any:
     """Compute the observations of the present state."""
     manager = getattr(env, "observation_manager", None)
     return env._get_observations() if manager is None else manager.compute()
+
+
+def _rows_of(state: Any, rows: torch.Tensor, n: int) -> Any:
+    """Return some rows of the tensors ``[n, ...]`` in nested dicts."""
+    if isinstance(state, torch.Tensor):
+        return state[rows.to(state.device)] if state.shape[:1] == (n,) else state
+    return {name: _rows_of(value, rows, n) for name, value in state.items()}
 
 
 class IsaacLabEnv(IsaacLabWrapper):

@@ -1,14 +1,15 @@
 """Double of Isaac Lab 2: its two kinds of environments with one agent.
 
 It is built from the published sources of Isaac Lab (``envs/manager_based_env.py``, ``envs/manager_based_rl_env.py``,
-``envs/direct_rl_env.py``, ``app/app_launcher.py``, ``isaaclab_tasks/utils/parse_cfg.py``). The physics is a point on a
-line in torch, on the CPU.
+``envs/direct_rl_env.py``, ``scene/interactive_scene.py``, ``sensors``, ``app/app_launcher.py``,
+``isaaclab_tasks/utils/parse_cfg.py``). The physics is a point on a line in torch, on the CPU.
 
 Kept from the library: nothing of it can be imported before ``AppLauncher`` has run; ended rows are reset in their last
 step, and observations are computed afterwards, so the last one is lost; flags and observations are buffers, which the
-next step overwrites; only environments of managers take ``env_ids`` at a reset; observations are dicts of groups; the
-action space has no bounds; all draws come from torch's global generator; one process has one simulation, unless the
-environment variable ``STEPPE_LENIENT_DOUBLES`` is set.
+next step overwrites; only environments of managers take ``env_ids`` at a reset, and continue from a state of the
+scene, whose rows must be those that are reset; observations are dicts of groups; the action space has no bounds; all
+draws come from torch's global generator; one process has one simulation, unless the environment variable
+``STEPPE_LENIENT_DOUBLES`` is set.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ import torch
 
 from . import Double
 
-__all__ = ["DOUBLE", "AppLauncher", "DirectMARLEnv", "DirectRLEnv", "ManagerBasedEnv", "ManagerBasedRLEnv"]
+__all__ = [
+    "DOUBLE",
+    "AppLauncher",
+    "DirectMARLEnv",
+    "DirectRLEnv",
+    "ManagerBasedEnv",
+    "ManagerBasedRLEnv",
+    "PinholeCameraCfg",
+    "TiledCameraCfg",
+]
 
 _simulation: weakref.ref[Any] | None = None
 _LENGTH = 25
@@ -50,6 +60,17 @@ def require_app() -> None:
         raise ModuleNotFoundError("No module named 'omni.kit'", name="omni.kit")
 
 
+class PinholeCameraCfg(SimpleNamespace):
+    """The lens of a camera."""
+
+
+class TiledCameraCfg(SimpleNamespace):
+    """A camera in each environment, an attribute of the configuration of a scene."""
+
+    class OffsetCfg(SimpleNamespace):
+        """Position and orientation of a camera."""
+
+
 class _Env(gymnasium.Env):  # type: ignore[misc]
     """What both kinds share: a point on a line, drawn to the origin and pushed by the action."""
 
@@ -73,7 +94,13 @@ class _Env(gymnasium.Env):  # type: ignore[misc]
         self.extras: dict[str, Any] = {}
         self.obs_buf = self._buffers()
         self.writes = 0
-        self.scene = SimpleNamespace(num_envs=n, sensors=self._sensors(), write_data_to_sim=self._write)
+        self.scene = SimpleNamespace(
+            num_envs=n,
+            sensors=self._sensors(),
+            write_data_to_sim=self._write,
+            get_state=self._scene_state,
+            reset_to=self._set_scene,
+        )
         self.sim = SimpleNamespace(forward=self._forward, device=device)
         self._is_closed = False
         box = gymnasium.spaces.Box(-_INF, _INF, (3,), np.float32)
@@ -86,9 +113,22 @@ class _Env(gymnasium.Env):  # type: ignore[misc]
         return {"policy": torch.zeros((self.num_envs, 3), device=self.device)}
 
     def _sensors(self) -> dict[str, Any]:
-        image = torch.zeros((self.num_envs, 8, 12, 4), device=self.device, dtype=torch.uint8)
-        data = SimpleNamespace(output={"rgb": image})
-        return {"tiled_camera": SimpleNamespace(data=data, cfg=SimpleNamespace(height=8, width=12))}
+        cameras = {name: cfg for name, cfg in vars(self.cfg.scene).items() if isinstance(cfg, TiledCameraCfg)}
+        cameras = cameras or {"tiled_camera": TiledCameraCfg(height=8, width=12, data_types=["rgb"])}
+        sensors = {}
+        for name, cfg in cameras.items():
+            image = torch.zeros((self.num_envs, cfg.height, cfg.width, 4), device=self.device, dtype=torch.uint8)
+            sensors[name] = SimpleNamespace(data=SimpleNamespace(output={cfg.data_types[0]: image}), cfg=cfg)
+        return sensors
+
+    def _scene_state(self, is_relative: bool = False) -> dict[str, Any]:
+        body = {"joint_position": self.point[:, :1].clone(), "joint_velocity": self.point[:, 1:].clone()}
+        return {"articulation": {"robot": body}}
+
+    def _set_scene(self, state: Any, env_ids: Any = None, is_relative: bool = False) -> None:
+        body = state["articulation"]["robot"]
+        self.point[env_ids] = torch.cat([body["joint_position"], body["joint_velocity"]], -1)
+        self._write()
 
     def _write(self) -> None:
         self.writes += 1
@@ -100,8 +140,9 @@ class _Env(gymnasium.Env):  # type: ignore[misc]
     def _fill(self) -> dict[str, Any]:
         rows = torch.cat([self.point, self.command], -1)
         self.obs_buf["policy"].copy_(rows)
-        image = self.scene.sensors["tiled_camera"].data.output["rgb"]
-        image.copy_((self.point[:, :1, None, None].abs() * 40).clamp(0, 255).to(torch.uint8).expand_as(image))
+        for sensor in self.scene.sensors.values():
+            for image in sensor.data.output.values():
+                image.copy_((self.point[:, :1, None, None].abs() * 40).clamp(0, 255).to(torch.uint8).expand_as(image))
         return self.obs_buf
 
     def _reset_idx(self, env_ids: torch.Tensor) -> None:
@@ -171,6 +212,17 @@ class ManagerBasedEnv(_Env):
             self.seed(seed)
         self._reset_idx(env_ids)
         self.scene.write_data_to_sim()
+        self.sim.forward()
+        return self._compute(update_history=True), self.extras
+
+    def reset_to(self, state: Any, env_ids: Any = None, seed: int | None = None, is_relative: bool = False) -> Any:
+        """Reset some rows, set the scene of these rows to a state, and observe all."""
+        if env_ids is None:
+            env_ids = torch.arange(self.num_envs, dtype=torch.int64, device=self.device)
+        if seed is not None:
+            self.seed(seed)
+        self._reset_idx(env_ids)
+        self.scene.reset_to(state, env_ids, is_relative=is_relative)
         self.sim.forward()
         return self._compute(update_history=True), self.extras
 
@@ -249,6 +301,8 @@ DOUBLE = Double(
     files={
         "isaaclab/__init__.py": "",
         "isaaclab/app.py": f"from {__name__} import AppLauncher\n",
+        "isaaclab/sensors.py": f"from {__name__} import TiledCameraCfg, require_app\nrequire_app()\n",
+        "isaaclab/sim.py": f"from {__name__} import PinholeCameraCfg, require_app\nrequire_app()\n",
         "isaaclab/envs.py": f"from {__name__} import {_CLASSES}, require_app\nrequire_app()\n",
         "isaaclab_tasks/__init__.py": f"from {__name__} import register\nregister()\n",
         "isaaclab_tasks/utils.py": f"from {__name__} import parse_env_cfg\n",
