@@ -8,7 +8,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from steppe import check_env_specs, make_env
+from steppe import SerialEnv, SyncDataCollector, check_env_specs, make_env
+from steppe.envs import next_seed
 from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported
 from steppe_envpool import EnvPoolEnv, MultiThreadedEnv, MultiThreadedEnvWrapper
 
@@ -212,3 +213,34 @@ def test_env_pool_env_makes_the_same_environment() -> None:
     for step, same in zip(play(named, actions), play(other, actions), strict=True):
         assert torch.equal(step["observation"], same["observation"])
         assert torch.equal(step["next", "reward"], same["next", "reward"])
+
+
+@pytest.mark.parametrize("how", ["batch", "collector"])
+def test_pools_in_a_batch_and_a_collector_equal_the_library(how: str) -> None:
+    n = 3
+    if how == "batch":
+        with SerialEnv(2, lambda: MultiThreadedEnv(n, "CartPole-v1")) as batch:
+            batch.set_seed(5)
+            rows = zip(batch.rollout(STEPS, break_when_any_done=False).unbind(0), (5, next_seed(5)), strict=True)
+    else:
+        env = MultiThreadedEnv(n, "CartPole-v1")
+        env.set_seed(5)
+        collector = SyncDataCollector(env, None, frames_per_batch=n * STEPS // 2, total_frames=n * STEPS)
+        rows = [(torch.cat([each.clone() for each in collector], -1), 5)]
+        collector.shutdown()
+
+    for data, seed in rows:
+        pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=n, seed=seed % (2**31 - 1))
+        observation, _ = pool.reset()
+        for step in data.unbind(-1):
+            np.testing.assert_array_equal(step["observation"].numpy(), observation)
+            following, reward, terminated, truncated, _ = pool.step(step["action"].argmax(-1).numpy().astype(np.int32))
+            np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
+            np.testing.assert_array_equal(step["next", "reward"].squeeze(-1).numpy(), reward)
+            np.testing.assert_array_equal(step["next", "done"].squeeze(-1).numpy(), terminated | truncated)
+            observation = following.copy()
+            ended = (terminated | truncated).nonzero()[0].astype(np.int32)
+            if len(ended):
+                fresh, info = pool.reset(ended)
+                observation[info["env_id"]] = fresh
+        assert data["next", "done"].any()

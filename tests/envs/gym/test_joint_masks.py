@@ -72,14 +72,17 @@ def registered():
 
 @pytest.mark.parametrize("categorical", [False, True])
 @pytest.mark.parametrize("shape", [COUNTS, (12,)])
-def test_a_vector_environment_follows_joint_masks(registered, shape, categorical):
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_vector_environment_follows_joint_masks(registered, shape, categorical, mode):
     batch = GymEnv(
-        registered, num_envs=3, shape=shape, vectorization_mode="sync", categorical_action_encoding=categorical
+        registered, num_envs=3, shape=shape, vectorization_mode=mode, categorical_action_encoding=categorical
     )
     with closing(TransformedEnv(batch, ActionMask())) as env:
-        data = env.rollout(8, break_when_any_done=False)
+        data = env.rollout(170, break_when_any_done=False)
 
-    assert data["next", "reward"].sum() == 8 * 3
+    # The environment would raise an error for an action that its mask forbids.
+    assert data["next", "reward"].sum() == 170 * 3
+    assert data["next", "done"].sum() >= 100
 
 
 @pytest.mark.parametrize("pool", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])

@@ -13,7 +13,7 @@ pytest.importorskip("steppe_mo_gym")
 
 import gymnasium  # noqa: E402
 
-from steppe import ParallelEnv, SerialEnv, make_env  # noqa: E402
+from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env  # noqa: E402
 from steppe.envs import check_env_specs  # noqa: E402
 from steppe.errors import EnvNotFound  # noqa: E402
 from steppe_mo_gym import MOGymEnv, MOGymWrapper  # noqa: E402
@@ -108,6 +108,25 @@ def test_steps_and_batches_match_rollouts_of_single_envs(name):
             data = by_rollout(batch, seeds[0], actions)
         for row, single in enumerate(singles):
             assert (data[row] == single).all()
+
+
+def test_a_collector_equals_the_library():
+    env = MOGymEnv("deep-sea-treasure-v0", categorical_action_encoding=True, max_episode_steps=25)
+    env.set_seed(4)
+    collector = SyncDataCollector(env, None, frames_per_batch=40, total_frames=120)
+    data = torch.cat([batch.clone() for batch in collector], -1)
+    collector.shutdown()
+
+    raw = raw_env("deep-sea-treasure-v0")
+    root, _ = raw.reset(seed=4)
+    for step in data:
+        np.testing.assert_array_equal(values(env, root), step["observation"].numpy())
+        root, reward, terminated, truncated, _ = raw.step(step["action"].item())
+        np.testing.assert_array_equal(np.asarray(reward, np.float32), step["next", "reward"].numpy())
+        assert (terminated, truncated) == (step["next", "terminated"].item(), step["next", "truncated"].item())
+        if terminated or truncated:
+            root, _ = raw.reset()
+    assert data["next", "done"].sum() >= 2
 
 
 def test_the_reward_is_a_vector():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ pytest.importorskip("pettingzoo")
 
 import gymnasium
 from pettingzoo import ParallelEnv as LibraryParallelEnv
+from pettingzoo.utils import BaseWrapper
+from pettingzoo.utils.env_logger import EnvLogger
 
 from steppe import MarlGroupMapType, ParallelEnv, SerialEnv, check_env_specs, list_envs, make_env
 from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
@@ -79,18 +82,57 @@ def test_actions_are_numbers_or_one_hot_rows_or_boxes():
     rows = PettingZooEnv("mpe2/simple_spread_v3", categorical_actions=False)
     boxes = PettingZooEnv("mpe2/simple_spread_v3", continuous_actions=True)
 
-    assert numbers.rand_action()["agent", "action"].shape == (3,)
-    assert rows.rand_action()["agent", "action"].shape == (3, 5)
-    assert isinstance(rows.full_action_spec["agent", "action"], OneHot)
-    assert isinstance(boxes.full_action_spec["agent", "action"], Bounded)
+    assert numbers.rand_action()["agents", "action"].shape == (3,)
+    assert rows.rand_action()["agents", "action"].shape == (3, 5)
+    assert isinstance(rows.full_action_spec["agents", "action"], OneHot)
+    assert isinstance(boxes.full_action_spec["agents", "action"], Bounded)
     found = []
     for env in (numbers, rows):
         env.set_seed(0)
         td = env.reset()
         action = torch.tensor([1, 2, 3])
-        td["agent", "action"] = action if env is numbers else torch.nn.functional.one_hot(action, 5)
-        found.append(env.step(td)["next", "agent", "observation"])
+        td["agents", "action"] = action if env is numbers else torch.nn.functional.one_hot(action, 5)
+        found.append(env.step(td)["next", "agents", "observation"])
     assert torch.equal(*found)
+
+
+#: Steps after which an episode is given up, in games that random moves do not end soon.
+LONGEST = {"chess_v6": 20, "go_v5": 20}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        *[(name, {}) for name in ("chess_v6", "connect_four_v3", "tictactoe_v3", "hanabi_v5", "leduc_holdem_v4")],
+        *[("texas_holdem_v4", {}), ("texas_holdem_no_limit_v6", {}), ("go_v5", {"board_size": 5})],
+    ],
+)
+def test_the_library_accepts_all_moves_of_a_hundred_games(name, kwargs, monkeypatch):
+    """Illegal moves end a game with a warning, so moves are compared with the mask of the library itself."""
+    played = []
+
+    class Checked(BaseWrapper):
+        def step(self, action):
+            agent = self.env.agent_selection
+            if not (self.env.terminations[agent] or self.env.truncations[agent]):
+                seen, info = self.env.observe(agent), self.env.infos[agent]
+                mask = seen["action_mask"] if "action_mask" in seen else info["action_mask"]
+                assert mask[action] == 1, (agent, action)
+                played.append(int(action))
+            super().step(action)
+
+    def refuse():
+        raise AssertionError("the library has refused a move")
+
+    monkeypatch.setattr(EnvLogger, "warn_on_illegal_move", staticmethod(refuse))
+    env = PettingZooWrapper(Checked(importlib.import_module(f"pettingzoo.classic.{name}").env(**kwargs)))
+    env.set_seed(0)
+    for _ in range(100):
+        env.rollout(LONGEST.get(name, 1000))
+
+    assert len(played) > 100
+    assert len(set(played)) > 2
 
 
 @pytest.mark.parametrize("categorical", [True, False])
@@ -225,7 +267,7 @@ def test_the_state_is_an_entry():
     data = env.rollout(2)
 
     assert env.observation_spec["state"].shape == (54,)
-    torch.testing.assert_close(data["state"][0], data["agent", "observation"][0].flatten())
+    torch.testing.assert_close(data["state"][0], data["agents", "observation"][0].flatten())
     with pytest.raises(NotSupported, match="no state"):
         make_env("pettingzoo:classic/tictactoe_v3", return_state=True)
 

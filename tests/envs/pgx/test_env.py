@@ -91,11 +91,21 @@ def test_a_collector_equals_the_library() -> None:
     assert_equal_to_library("leduc_holdem", data, 8)
 
 
-@pytest.mark.parametrize("categorical", [True, False])
-def test_random_actions_are_legal_in_a_hundred_games(categorical: bool) -> None:
-    env = PgxEnv("tic_tac_toe", batch_size=16, categorical_action_encoding=categorical)
+@pytest.mark.parametrize(
+    ("name", "categorical"),
+    [
+        ("tic_tac_toe", True),
+        ("tic_tac_toe", False),
+        ("connect_four", True),
+        ("leduc_holdem", True),
+        ("kuhn_poker", False),
+    ],
+)
+def test_random_actions_are_legal_in_a_hundred_games(name: str, categorical: bool) -> None:
+    """The masks equal the library's own: see ``assert_equal_to_library``."""
+    env = PgxEnv(name, batch_size=16, categorical_action_encoding=categorical)
     env.set_seed(0)
-    data = env.rollout(70, break_when_any_done=False)
+    data = env.rollout(260 if name == "connect_four" else 70, break_when_any_done=False)
 
     action = data["action"] if categorical else data["action"].int().argmax(-1)
     assert data["next", "done"].sum() >= 100

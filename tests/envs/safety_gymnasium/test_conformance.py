@@ -6,6 +6,9 @@ from typing import ClassVar
 
 import pytest
 
+# With MUJOCO_GL=egl, mujoco loads Mesa's LLVM. Loading that of Triton afterwards, as tensordict does with a CUDA build
+# of torch, crashes the process.
+pytest.importorskip("tensordict")
 pytest.importorskip("safety_gymnasium")
 
 from steppe_testing import EnvConformance, PluginConformance

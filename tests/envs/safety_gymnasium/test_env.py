@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+# With MUJOCO_GL=egl, mujoco loads Mesa's LLVM. Loading that of Triton afterwards, as tensordict does with a CUDA build
+# of torch, crashes the process.
+pytest.importorskip("tensordict")
 pytest.importorskip("safety_gymnasium")
 
 import safety_gymnasium

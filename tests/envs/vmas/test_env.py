@@ -23,7 +23,9 @@ from steppe import (
     check_env_specs,
     make_env,
 )
+from steppe.envs import next_seed
 from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported, SpecError
+from steppe.registry import env_factory
 from steppe.specs import Categorical, OneHot, StackedComposite
 from steppe_testing import EnvConformance, PluginConformance
 from steppe_vmas import VmasEnv, VmasWrapper
@@ -368,3 +370,57 @@ def test_a_use_in_between_begins_new_trajectories(use: str) -> None:
             env.step_and_maybe_reset(td)
         with pytest.warns(UserWarning, match="an environment of its own"):
             assert next(collector)["step_count"][:, 0].eq(0).all()
+
+
+def assert_equal_to_library(data: Any, seed: int, scenario: str = "balance", **kwargs: Any) -> None:
+    """Take the actions of data ``[n, T]`` of one group with VMAS, reset ended rows by their number, and compare."""
+    library = vmas.make_env(scenario, num_envs=len(data), terminated_truncated=True, **kwargs)
+    library.seed(seed)
+    observations = library.reset()
+    for t in range(data.shape[1]):
+        row, following = data[:, t], data["next"][:, t]
+        assert torch.equal(row["agents", "observation"], torch.stack(observations, 1))
+        observations, rewards, terminated, truncated, _ = library.step(list(row["agents", "action"].unbind(1)))
+        assert torch.equal(following["agents", "observation"], torch.stack(observations, 1))
+        assert torch.equal(following["agents", "reward"][..., 0], torch.stack(rewards, 1))
+        assert torch.equal(following["terminated"][:, 0], terminated)
+        assert torch.equal(following["truncated"][:, 0], truncated)
+        ended = following["done"][:, 0]
+        if ended.all():
+            observations = library.reset()
+        elif ended.any():
+            for index in ended.nonzero()[:, 0].tolist():
+                library.reset_at(index, return_observations=False)
+            (observations,) = library.get_from_scenario(True, False, False, False)
+
+
+def test_partial_resets_equal_the_library() -> None:
+    env = VmasEnv("balance", num_envs=6, max_steps=60)
+    env.set_seed(2)
+
+    data = env.rollout(120, break_when_any_done=False)
+
+    ends = data["next", "done"][..., 0]
+    assert (ends.any(0) & ~ends.all(0)).any(), "rows end at different steps"
+    assert_equal_to_library(data, 2, max_steps=60)
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_rows_of_a_batch_equal_the_library(kind: Any) -> None:
+    batch = kind(2, env_factory("vmas:balance", num_envs=3, max_steps=60))
+    batch.set_seed(4)
+    data = batch.rollout(80, break_when_any_done=False)
+    batch.close()
+
+    for rows, seed in zip(data, (4, next_seed(4)), strict=True):
+        assert_equal_to_library(rows, seed, max_steps=60)
+
+
+def test_a_collector_equals_the_library() -> None:
+    env = VmasEnv("balance", num_envs=6, max_steps=60)
+    env.set_seed(9)
+    collector = SyncDataCollector(env, None, frames_per_batch=360, total_frames=720)
+    data = torch.cat([batch.clone() for batch in collector], -1)
+    collector.shutdown()
+
+    assert_equal_to_library(data, 9, max_steps=60)
