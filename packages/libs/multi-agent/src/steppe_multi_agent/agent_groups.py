@@ -52,8 +52,8 @@ def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
     >>> from steppe_multi_agent import group_agents_by_name
     >>> group_agents_by_name(["wolf_0", "sheep_0", "sheep_1"])
     {'wolf': ['wolf_0'], 'sheep': ['sheep_0', 'sheep_1']}
-    >>> group_agents_by_name(["wolf", "sheep_0"])
-    {'agents': ['wolf', 'sheep_0']}
+    >>> group_agents_by_name(["agent_0", "agent_1"])
+    {'agents': ['agent_0', 'agent_1']}
 
     Args:
         agent_names: names of all agents, in their order.
