@@ -35,13 +35,17 @@ Points = list[tuple[int, float]]
 
 
 class Training(NamedTuple):
-    """One training; ``minutes`` of each side on one core decide which begins first, None: there is no such side."""
+    """One training.
+
+    ``evaluate_every`` is that of the program's ``train``; None: it has none. ``minutes`` of each side on one core
+    decide which begins first; None: there is no such side.
+    """
 
     title: str
     program: str
     env: str | None
     frames: int
-    evaluate_every: int
+    evaluate_every: int | None
     minutes: tuple[float, float | None]
 
 
@@ -49,9 +53,12 @@ TRAININGS = {
     "ppo-cartpole": Training("PPO, CartPole", "ppo", "gym:CartPole-v1", 100_000, 10, (0.3, 1)),
     "ppo-halfcheetah": Training("PPO, HalfCheetah", "ppo", "gym:HalfCheetah-v5", 500_000, 20, (3, 7)),
     "ppo-recurrent": Training("recurrent PPO, CartPole without velocities", "ppo_recurrent", None, 150_000, 10, (1, 4)),
-    "mappo-balance": Training("MAPPO, VMAS balance", "mappo", "vmas:balance", 240_000, 10, (0.6, None)),
+    "mappo-balance": Training("MAPPO, VMAS balance", "mappo", "vmas:balance", 240_000, None, (0.6, None)),
     "mappo-simple-spread": Training(
-        "MAPPO, PettingZoo simple_spread", "mappo", "pettingzoo:mpe2/simple_spread_v3", 200_000, 10, (1.6, None)
+        "MAPPO, PettingZoo simple_spread", "mappo", "pettingzoo:mpe2/simple_spread_v3", 200_000, None, (1.6, None)
+    ),
+    "evolution-strategies": Training(
+        "evolution strategies, CartPole", "evolution_strategies", None, 400_000, 20_000, (1, None)
     ),
     "dqn-cartpole": Training("DQN, CartPole", "dqn", "gym:CartPole-v1", 50_000, 40, (0.8, 2)),
     "dqn-qbert": Training("DQN, Atari Qbert", "dqn", "gym:ALE/Qbert-v5", 51_200, 50, (5, 6)),
@@ -71,6 +78,12 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+def arguments(training: Training) -> dict[str, Any]:
+    """Return the arguments of ``train`` of the program, beside frames and seed."""
+    named = {"name": training.env, "evaluate_every": training.evaluate_every}
+    return {key: value for key, value in named.items() if value is not None}
+
+
 def train(name: str, side: str, seed: int, report: Callable[[int, float], None]) -> None:
     """Run one training; ``report(frames, mean return)`` is called after each evaluation."""
     import torch
@@ -82,8 +95,7 @@ def train(name: str, side: str, seed: int, report: Callable[[int, float], None])
         peer = getattr(load(ROOT / "tools/sb3_training.py"), training.program)
         peer(example, training.env, training.frames, seed, training.evaluate_every, report)
         return
-    arguments = {"name": training.env} if training.env else {}
-    for point in example.train(training.frames, seed, evaluate_every=training.evaluate_every, **arguments):
+    for point in example.train(training.frames, seed, **arguments(training)):
         report(point[0], float(point[-1]))
 
 

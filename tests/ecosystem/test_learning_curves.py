@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import runpy
 from pathlib import Path
 
 import pytest
 
 from tools import learning_curves
-from tools.learning_curves import FOLDER, TRAININGS, curves_of, gather, rows, train_all
+from tools.learning_curves import EXAMPLES, FOLDER, TRAININGS, arguments, curves_of, gather, rows, train_all
 from tools.workspace import ROOT
 
 JOB = ("dqn-cartpole", "steppe", 0)
@@ -18,6 +20,14 @@ def written(runs: Path, name: str, side: str, seed: int, points: list[tuple[int,
     content = {"points": points, "seconds": 1.0, "complete": True}
     runs.mkdir(exist_ok=True)
     (runs / f"{name}-{side}-{seed}.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_each_program_takes_the_arguments_of_its_training(name):
+    training = TRAININGS[name]
+    train = runpy.run_path(str(EXAMPLES / f"{training.program}.py"))["train"]
+
+    inspect.signature(train).bind(training.frames, 0, **arguments(training))
 
 
 @pytest.fixture

@@ -54,9 +54,12 @@ def test_checkpoints_are_evaluated_as_a_table(tmp_path: Path, capsys: pytest.Cap
 
 def test_evolution_strategies_run(tmp_path: Path) -> None:
     names = example("evolution_strategies")
-    curve = names["evolve"](iterations=2, population=6, workers=0, seed=3)
-    assert len(curve) == 2
-    assert all(1 <= mean <= 500 for mean in curve)
+    curve = list(names["train"](frames=300, seed=3, population=6))
+    frames, means = zip(*curve, strict=True)
+    assert list(frames) == sorted(set(frames))
+    assert frames[-1] >= 300
+    # An iteration runs 12 episodes, whose rewards are 1 for each frame.
+    assert frames[0] == round(12 * means[0])
     names["plot"](curve, str(tmp_path / "curve.png"))
     assert is_picture(tmp_path / "curve.png")
 
@@ -64,5 +67,5 @@ def test_evolution_strategies_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_examples_of_requests_learn() -> None:
-    assert max(example("evolution_strategies")["evolve"](iterations=15, population=32, workers=0, seed=0)) > 100
+    assert max(mean for _, mean in example("evolution_strategies")["train"](60_000, seed=0)) > 100
     assert max(example("reinforce_recurrent")["train"](iterations=30, episodes=16, workers=0, seed=0)) > 80
