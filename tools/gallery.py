@@ -98,7 +98,8 @@ def pgx_frame(env: Any, data: Any) -> Any:
     from pgx._src.visualizer import Visualizer
     from PIL import Image
 
-    drawing = Visualizer(color_theme="light").get_dwg(states=env.native_state(data)).tostring()
+    _, board = env.native_state(data)  # the first is a random key
+    drawing = Visualizer(color_theme="light").get_dwg(states=board).tostring()
     png = cairosvg.svg2png(drawing.encode(), output_width=SIZE, background_color="white")
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
