@@ -35,7 +35,7 @@ from steppe import (
     make_env,
 )
 
-FRAMES = {"gym:Pendulum-v1": 15_000, "gym:HalfCheetah-v5": 12_000, "dm:cartpole-swingup": 15_000}
+FRAMES = {"gym:Pendulum-v1": 15_000, "gym:HalfCheetah-v5": 20_000, "dm:cartpole-swingup": 15_000}
 N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
 HIDDEN, GAMMA, TAU, LEARNING_RATE = 128, 0.99, 0.005, 1e-3
 
@@ -58,11 +58,11 @@ class Actor(nn.Module):
         super().__init__()
         self.net, self.highest = net(inputs, 2 * actions), highest
 
-    def sample(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, observation: torch.Tensor, noisy: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
         """Return actions ``[n, k]`` and their log-probabilities ``[n]``."""
         loc, log_scale = self.net(observation).chunk(2, -1)
         log_scale = log_scale.clamp(-5, 2)
-        noise = torch.randn_like(loc) * (exploration_type() == ExplorationType.RANDOM)  # evaluate() acts without noise
+        noise = torch.randn_like(loc) if noisy else torch.zeros_like(loc)
         raw = loc + log_scale.exp() * noise
         # log(1 - tanh(raw)^2), in a form without overflow.
         squash = 2 * (math.log(2) - raw - nn.functional.softplus(-2 * raw))
@@ -70,7 +70,7 @@ class Actor(nn.Module):
         return self.highest * raw.tanh(), log_prob.sum(-1)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        return self.sample(observation)[0]
+        return self.sample(observation, exploration_type() == ExplorationType.RANDOM)[0]  # evaluate() wants no noise
 
 
 class Critics(nn.Module):

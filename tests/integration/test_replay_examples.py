@@ -6,7 +6,9 @@ import runpy
 from typing import Any
 
 import pytest
+import torch
 
+from steppe import ExplorationType, set_exploration_type
 from tools.workspace import ROOT
 
 pytestmark = pytest.mark.programs
@@ -38,6 +40,17 @@ def test_dqn_plays_an_atari_game() -> None:
     curve = list(example("dqn")["train"](1_280, 0, evaluate_every=10, name="gym:ALE/Qbert-v5"))
     assert len(curve) == 1
     assert curve[0][1] % 2.5 == 0, "a mean of ten returns, which are multiples of 25"
+
+
+def test_losses_of_sac_sample_actions() -> None:
+    """The losses need actions with noise, though only a collector sets the kind of exploration."""
+    actor, observation = example("sac")["Actor"](3, 2, 1.0), torch.zeros(200, 3)
+    action, log_prob = actor.sample(observation)
+    assert action.std(0).min() > 0.1
+    assert log_prob.std() > 0.1
+    assert actor(observation).std(0).max() < 1e-6, "outside of a collector it acts without noise"
+    with set_exploration_type(ExplorationType.RANDOM):
+        assert actor(observation).std(0).min() > 0.1
 
 
 def test_sac_runs_on_halfcheetah() -> None:

@@ -255,5 +255,19 @@ class AtariScreens(SteppingTransform):
 
 def _step_game(game: GymWrapper, tensordict: TensorDictBase) -> _StepGame:
     """Return a function that steps the library's environment with the action of the root."""
-    step, action = game._stepper(), game.read_action(tensordict.get("action"))
-    return lambda: step(action)[1:4]
+    action = game.read_action(tensordict.get("action"))
+    env = _bare(game._env)
+    if env is None:
+        step = game._stepper()
+        return lambda: step(action)[1:4]
+    # The environment would also read the screen in colours, which takes as long as the frame itself.
+    ale, index = env.ale, env._action_set[action]
+    return lambda: (ale.act(index, 1.0), ale.game_over(with_truncation=False), ale.game_truncated())
+
+
+def _bare(env: Any) -> Any:
+    """Return the game of ALE, if no wrapper around it does anything in a step; otherwise None."""
+    while type(env).__name__ in ("OrderEnforcing", "PassiveEnvChecker"):
+        env = env.env
+    plain = type(env).__module__.startswith("ale_py.") and type(env).__name__ == "AtariEnv"
+    return env if plain and not env.continuous and env._frameskip == 1 else None
