@@ -160,3 +160,67 @@ def test_a_new_family_of_transforms_passes_the_kit(tmp_path, site):
     install(tmp_path / "grids-steppe", site)
 
     assert " passed" in kit(tmp_path / "grids-steppe", site)
+
+
+# A simulator of several agents: values by entry, a text for each, masks as numbers, ends of each agent.
+MEADOW = """
+import numpy as np
+
+
+class Meadow:
+    agents = ["goat_0", "goat_1", "dog_0"]
+    n_actions = 3
+
+    def __init__(self, name):
+        self.days = {"short": 4, "long": 9}[name]
+        self.random = np.random.default_rng()
+
+    def seed(self, seed):
+        self.random = np.random.default_rng(seed)
+
+    def wake(self):
+        self.day = 0
+        self.at = {agent: self.random.normal(size=2) for agent in self.agents}
+        return self.seen()
+
+    def seen(self):
+        cries = {agent: f"{agent} on day {self.day}" for agent in self.agents}
+        masks = {agent: np.array([1, self.day % 2, 1], np.int8) for agent in self.agents}
+        return {"at": self.at, "cry": cries, "mask": masks, "sky": {"day": self.day, "weather": "rain"}}
+
+    def live(self, moves):
+        self.at = {agent: self.at[agent] + moves[agent] for agent in self.agents}
+        self.day += 1
+        ends = {agent: self.day >= self.days for agent in self.agents}
+        return self.seen(), {agent: 0.5 for agent in self.agents}, ends, {}
+"""
+
+
+def test_generated_groups_of_agents_pass_the_kit(tmp_path, site):
+    """Texts, masks, shared and nested entries, and methods of other names come from the simulator."""
+    install_library(site, "meadow", MEADOW)
+    options = (
+        "--kind",
+        "group",
+        "--library",
+        "meadow>=1,<2",
+        "--names",
+        "short,long",
+        "--reset",
+        "wake",
+        "--step",
+        "live",
+    )
+    run("steppe", "new-plugin", "meadow", *options, folder=tmp_path, site=site)
+    install(tmp_path / "meadow-steppe", site)
+
+    assert "47 passed, 8 skipped" in kit(tmp_path / "meadow-steppe", site)
+
+
+@pytest.mark.parametrize("kind", ["group", "batch"])
+@pytest.mark.exhaustive
+def test_the_example_of_each_kind_passes_the_kit(tmp_path, site, kind):
+    run("steppe", "new-plugin", "herd", "--kind", kind, "--names", "one", folder=tmp_path, site=site)
+    install(tmp_path / "herd-steppe", site)
+
+    assert " passed" in kit(tmp_path / "herd-steppe", site)

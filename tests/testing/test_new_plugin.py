@@ -113,6 +113,8 @@ def test_its_metadata_has_both_entry_points_and_all_bounds(new_plugin, tmp_path)
         ("acme-sim", "--library", "acme~=2.1"),
         ("steppe-acme-sim", "--kind", "transforms"),
         ("acme-sim", "--kind", "transforms", "--transform", "Flip,Flop"),
+        ("acme-sim", "--kind", "group", "--library", "acme~=2.1"),
+        ("acme-sim", "--kind", "batch", "--names", "one", "--make", "acme:Engine"),
     ],
 )
 def test_every_generated_file_compiles_and_has_no_placeholders(new_plugin, tmp_path, arguments):
@@ -244,7 +246,10 @@ class Nothing:
             "Nothing",
             [
                 "# TODO: nothing in the library takes a seed.\n",
-                '                "at": Unbounded(shape=(1,), dtype=torch.int64),\n            }\n',
+                "class FormedEnv(EnvBase):\n",
+                '                "at": Unbounded(shape=(1,), dtype=torch.int64),\n',
+                '                "text": NonTensor(shape=(), example_data=""),\n            },\n',
+                '            "text": observed["text"],\n',
                 "        observed, reward, terminated, truncated = self._simulator.step(action)\n",
             ],
         ),
@@ -256,7 +261,6 @@ def test_simulators_are_called_as_they_want_it(new_plugin, tmp_path, fake_dist, 
     status, out, _ = new_plugin("formed", "--make", f"forms:{form}", "--names", "one")
 
     assert (status, "proposed from one reset()" in out) == (0, True)
-    assert ("'text' was left out" in out) is (form == "Nothing")
     env = (tmp_path / "formed-steppe/src/formed_steppe/env.py").read_text()
     assert [line for line in lines if line not in env] == []
 
@@ -413,10 +417,125 @@ def test_wrong_names_of_methods_are_refused(new_plugin, arguments, text):
     assert text in err
 
 
-def test_names_that_make_one_environment_are_noted(new_plugin, fake_dist):
+def test_names_that_make_one_environment_are_noted(new_plugin, tmp_path, fake_dist):
     nameless = SIMULATOR.replace('layout="small"):', "):").replace('{"small": 4, "large": 8}[layout]', "4")
     fake_dist("warehouse", "1.2", files={"warehouse.py": nameless.replace("self, )", "self)")})
 
     _, out, _ = new_plugin("warehouse", "--library", "warehouse>=1,<2", "--names", "small,large")
 
     assert "Warehouse takes no name, so small, large are the same environment" in out
+    files = sources(tmp_path / "warehouse-steppe")
+    assert 'NAMES = {"small": {}, "large": {}}' in files["src/warehouse_steppe/plugin.py"]
+    assert "self._simulator = warehouse.Warehouse(**NAMES[name])" in files["src/warehouse_steppe/env.py"]
+
+
+LISTS = """
+class Diary:
+    n_actions = 4
+
+    def __init__(self, name):
+        self.pages = []
+
+    def reset(self):
+        self.pages = ["first"]
+        return self.seen()
+
+    def seen(self):
+        return {"pages": list(self.pages), "counts": [1.0] * len(self.pages), "reader": {"mood": "calm", "age": 7}}
+
+    def step(self, action):
+        self.pages.append("more")
+        return self.seen(), 0.5, len(self.pages) > 3, {}
+"""
+
+
+def test_lists_and_texts_are_entries_of_an_env_base(new_plugin, tmp_path, fake_dist):
+    (fake_dist.path / "diaries.py").write_text(LISTS)
+
+    _, out, _ = new_plugin("diary", "--make", "diaries:Diary", "--names", "old")
+
+    env = sources(tmp_path / "diary-steppe")["src/diary_steppe/env.py"]
+    for line in (
+        "class DiaryEnv(EnvBase):",
+        '"pages": NonTensor(shape=(), example_data=None),',
+        '"counts": NonTensor(shape=(), example_data=None),',
+        '"mood": NonTensor(shape=(), example_data=""),',
+        '"age": Unbounded(shape=(1,), dtype=torch.int64),',
+        '"age": torch.tensor([observed["reader"]["age"]], dtype=torch.int64),',
+        '"pages": NonTensorData(observed["pages"]),',
+        'action = int(tensordict["action"].argmax())',
+    ):
+        assert line in env, line
+    assert "'counts' changes its shape" in out
+
+
+AGENTS = """
+class Field:
+    possible_agents = ["goat_0", "goat_1", "dog_0"]
+
+    def __init__(self, name):
+        self.action_spaces = {agent: type("Discrete", (), {"n": 5, "start": 1}) for agent in self.possible_agents}
+
+    def begin(self):
+        return self.seen()
+
+    def seen(self):
+        return {BODY}
+
+    def tick(self, moves):
+        assert set(moves) == set(self.possible_agents) and set(moves.values()) <= {1, 2, 3, 4, 5}
+        ends = {agent: False for agent in self.possible_agents}
+        return self.seen(), {agent: 1.0 for agent in self.possible_agents}, ends, ends, {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (
+            '{**{agent: {"x": 1.5, "mask": [1, 0, 1, 1, 0], "cry": "meh"} for agent in self.possible_agents}, '
+            '"sun": 3}',
+            '"x": torch.tensor([[observed[agent]["x"]] for agent in agents], dtype=torch.float32),',
+        ),
+        (
+            '{"x": dict.fromkeys(self.possible_agents, 1.5), '
+            '"mask": dict.fromkeys(self.possible_agents, [1, 0, 1, 1, 0]), '
+            '"cry": dict.fromkeys(self.possible_agents, "meh"), "sun": 3}',
+            '"x": torch.tensor([[observed["x"][agent]] for agent in agents], dtype=torch.float32),',
+        ),
+    ],
+    ids=["by agent", "by entry"],
+)
+def test_agents_of_a_simulator_are_grouped(new_plugin, tmp_path, fake_dist, body, line):
+    (fake_dist.path / "fields.py").write_text(AGENTS.replace("BODY", f"**{body}"))
+    pytest.importorskip("numpy")
+
+    status, out, _ = new_plugin(
+        *("field", "--kind", "group", "--make", "fields:Field"), "--reset", "begin", "--step", "tick"
+    )
+
+    assert (status, "stands in" in out, "understood" in out) == (0, False, False), out
+    files = sources(tmp_path / "field-steppe")
+    env = files["src/field_steppe/env.py"]
+    for expected in (
+        line,
+        'AGENTS = ["goat_0", "goat_1", "dog_0"]',
+        '"mask": Binary(5, shape=(m, 5), dtype=torch.bool),',
+        'observation["sun"] = Unbounded(shape=(1,), dtype=torch.int64)',
+        'moves.update(zip(agents, (tensordict[group, "action"] + 1).tolist(), strict=True))',
+        "observed, rewards, terminated, truncated, _ = self._simulator.tick(moves)",
+        "torch.tensor([all(terminated.values())]",
+        'self.action_masks = {(group, "action"): (group, "mask") for group in self.group_map}',
+    ):
+        assert expected in env, expected
+    assert '"steppe-multi-agent"' in files["pyproject.toml"]
+
+
+def test_a_simulator_without_agents_is_replaced(new_plugin, tmp_path, fake_dist):
+    (fake_dist.path / "diaries.py").write_text(LISTS)
+
+    _, out, _ = new_plugin("diary", "--kind", "group", "--make", "diaries:Diary")
+
+    assert "it has no list of the names of its agents, called possible_agents, agents" in out
+    assert "src/diary_steppe/simulator.py stands in for diaries:Diary" in out
+    assert "red_0" in sources(tmp_path / "diary-steppe")["src/diary_steppe/simulator.py"]

@@ -60,12 +60,13 @@ def usable_cores() -> int:
 
 
 def render_without_display() -> None:
-    """Set ``MUJOCO_GL`` to EGL if there is no display and the variable is not set.
+    """Let MuJoCo and pyglet render through EGL if there is no display.
 
-    MuJoCo reads the variable on import, so call this before the import.
+    They read ``MUJOCO_GL`` and ``PYGLET_HEADLESS`` on import, so call this before; variables that are set are kept.
     """
     if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
-        os.environ["MUJOCO_GL"] = os.environ.get("MUJOCO_GL") or "egl"
+        for name, value in (("MUJOCO_GL", "egl"), ("PYGLET_HEADLESS", "true")):
+            os.environ[name] = os.environ.get(name) or value
 
 
 def anonymous_file(nbytes: int) -> int:

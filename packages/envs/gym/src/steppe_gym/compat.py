@@ -16,7 +16,7 @@ import functools
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -78,18 +78,17 @@ class FiveTuple:
 
     # -- making ---------------------------------------------------------------------------------------------------
 
-    def make(self, name: str, *, disable_env_checker: bool | None, render_mode: str | None, **kwargs: Any) -> Any:
+    def make(self, name: str, arguments: Mapping[str, Any], *, disable_env_checker: bool | None) -> Any:
         """Make a single environment.
 
         Args:
             name: the id in the library.
+            arguments: arguments of the library's ``make``. Versions without render modes ignore ``render_mode``.
             disable_env_checker: ``None`` runs no checker: steppe validates returned values against the spaces itself,
                 and the checker of gym does not work with numpy 2.
-            render_mode: the render mode. Versions without render modes ignore it.
-            **kwargs: arguments of the library's ``make``.
         """
-        kwargs.update(self.checker_arguments(disable_env_checker))
-        kwargs.update(self.render_arguments(render_mode))
+        kwargs = {**arguments, **self.checker_arguments(disable_env_checker)}
+        kwargs.update(self.render_arguments(kwargs.pop("render_mode", None)))
         return self.module.make(name, **kwargs)
 
     def checker_arguments(self, disable: bool | None) -> dict[str, Any]:
@@ -148,9 +147,10 @@ class FiveTuple:
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
         """Convert the result of ``reset`` to ``(observation, info)``."""
         if not isinstance(outputs, tuple) or len(outputs) != 2:
+            older = " Or pass apply_api_compatibility=True, if the environment has the API before 0.26."
             raise SpecError(
                 f"reset must return two values in {self.library}, returned {_describe(outputs)}: return observation, "
-                "info (a dict)."
+                f"info (a dict).{older if self.library == 'gym' else ''}"
             )
         return outputs
 

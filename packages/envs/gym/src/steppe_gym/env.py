@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,8 @@ class GymEnv(MadeByName, GymWrapper):
             ``{"autoreset_mode": ...}``.
         disable_env_checker: False runs the library's own checker. ``None`` runs none: steppe validates returned values
             against the spaces itself.
+        library_kwargs: arguments of the library's ``make`` whose names this class uses itself, such as ``{"env_name":
+            ...}``.
         **kwargs: arguments of the library's ``make``, of :class:`GymWrapper` (``env_info``, ``env_info_to``,
             ``missing_obs_value``, ...) and of :class:`steppe.envs.EnvBase` (``auto_reset``, ...).
 
@@ -90,6 +92,7 @@ class GymEnv(MadeByName, GymWrapper):
         pixels_only: bool = True,
         device: torch.device | str | int | None = None,
         disable_env_checker: bool | None = None,
+        library_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         base_kwargs = {key: kwargs.pop(key) for key in _BASE_ARGUMENTS if key in kwargs}
@@ -101,6 +104,7 @@ class GymEnv(MadeByName, GymWrapper):
             "from_pixels": from_pixels,
             "pixels_only": pixels_only,
             "disable_env_checker": disable_env_checker,
+            "library_kwargs": library_kwargs,
             **kwargs,
         }
         env, wrapper_skip = self._make(**make_kwargs)
@@ -123,6 +127,8 @@ class GymEnv(MadeByName, GymWrapper):
         frame_skip: int | None,
         from_pixels: bool,
         pixels_only: bool,
+        disable_env_checker: bool | None,
+        library_kwargs: Mapping[str, Any] | None,
         **kwargs: Any,
     ) -> tuple[Any, int | None]:
         """Make the environment of the library.
@@ -131,6 +137,7 @@ class GymEnv(MadeByName, GymWrapper):
         """
         with nullcontext() if backend is None else set_gym_backend(backend):
             adapter = adapter_for()
+        kwargs.update(library_kwargs or {})
         if from_pixels:
             kwargs.setdefault("render_mode", "rgb_array")
         for_errors: dict[str, Any] = {"namespace": self.namespace, "list_names": self._list_names}
@@ -143,21 +150,23 @@ class GymEnv(MadeByName, GymWrapper):
                 )
             checked_frame_skip(frame_skip)
             kwargs["frameskip"], frame_skip = frame_skip, None
-        checker = kwargs.pop("disable_env_checker", None)
-        single = functools.partial(make_single, adapter, env_name, disable_env_checker=checker, **for_errors)
+
+        def single(arguments: Mapping[str, Any]) -> Any:
+            return make_single(adapter, env_name, arguments, disable_env_checker=disable_env_checker, **for_errors)
+
         if not num_envs:
-            return single(**kwargs), frame_skip
+            return single(kwargs), frame_skip
         batch = make_batch(
             adapter,
             env_name,
             single,
             num_envs,
+            kwargs,
             classes=self._vector_classes(adapter),
             from_pixels=from_pixels,
             pixels_only=pixels_only,
             frame_skip=frame_skip,
             **for_errors,
-            **kwargs,
         )
         return batch, None
 

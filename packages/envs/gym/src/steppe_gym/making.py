@@ -46,32 +46,31 @@ _UNKNOWN = (
 def make_single(
     adapter: Adapter,
     name: str,
+    arguments: Mapping[str, Any],
     *,
     namespace: str = "gym",
     list_names: Callable[[], list[str]] = available_names,
     disable_env_checker: bool | None = None,
-    render_mode: str | None = None,
-    **kwargs: Any,
 ) -> Any:
     """Make one environment of the library.
 
     Args:
         adapter: the adapter of the library.
         name: the id.
+        arguments: arguments of the library's ``make``; a dict, because an environment may use any name for its own.
         namespace: the namespace for error texts.
         list_names: function that lists the names of the namespace.
         disable_env_checker: see ``GymEnv``.
-        render_mode: see ``GymEnv``.
-        **kwargs: arguments of the library's ``make``.
 
     Raises:
         EnvNotFound: unknown name. The text suggests similar names, or the version that replaced it.
         LibraryMissing: a package that the environment needs is not installed.
+        NotSupported: the library registers only a vector environment under this name.
     """
-    if render_mode is not None:
+    if arguments.get("render_mode") is not None:
         render_without_display()
     with _explained(adapter, name, namespace, list_names):
-        return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
+        return adapter.make(name, arguments, disable_env_checker=disable_env_checker)
 
 
 def repeats_actions(adapter: Adapter, name: str) -> bool:
@@ -92,8 +91,9 @@ def repeats_actions(adapter: Adapter, name: str) -> bool:
 def make_batch(
     adapter: Adapter,
     name: str,
-    single: Callable[..., Any],
+    single: Callable[[Mapping[str, Any]], Any],
     num_envs: int,
+    arguments: Mapping[str, Any],
     *,
     classes: Mapping[str, Any],
     namespace: str = "gym",
@@ -101,32 +101,30 @@ def make_batch(
     from_pixels: bool = False,
     pixels_only: bool = True,
     frame_skip: int | None = None,
-    vectorization_mode: str | None = None,
-    vector_kwargs: Mapping[str, Any] | None = None,
-    **kwargs: Any,
 ) -> Any:
     """Make a vector environment.
 
     Args:
         adapter: the adapter of the library.
         name: the id.
-        single: function that makes one environment.
+        single: function that makes one environment from the arguments of the library's ``make``.
         num_envs: number of environments.
+        arguments: arguments of the library's ``make``; ``vectorization_mode`` and ``vector_kwargs`` of ``GymEnv``.
         classes: the classes of vector environments, by ``vectorization_mode``.
         namespace: the namespace for error texts.
         list_names: function that lists the names of the namespace.
         from_pixels: see ``GymEnv``.
         pixels_only: see ``GymEnv``.
         frame_skip: see ``GymEnv``.
-        vectorization_mode: see ``GymEnv``.
-        vector_kwargs: arguments of the library's vector environment.
-        **kwargs: arguments of the library's ``make``.
 
     Raises:
         NotSupported: unknown ``vectorization_mode``, or not available in this version of the library.
     """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 0:
         raise ArgumentError(f"num_envs must be an integer >= 0, found {num_envs!r}.")
+    kwargs = dict(arguments)
+    vectorization_mode = kwargs.pop("vectorization_mode", None)
+    vector_kwargs = kwargs.pop("vector_kwargs", None) or {}
     if vectorization_mode == "vector_entry_point":
         if not hasattr(adapter.module, "make_vec") or from_pixels or frame_skip:
             raise NotSupported(
@@ -135,11 +133,11 @@ def make_batch(
             )
         with _explained(adapter, name, namespace, list_names):
             return adapter.module.make_vec(
-                name, num_envs, vectorization_mode=vectorization_mode, vector_kwargs=dict(vector_kwargs or {}), **kwargs
+                name, num_envs, vectorization_mode=vectorization_mode, vector_kwargs=dict(vector_kwargs), **kwargs
             )
 
     def make_one() -> Any:
-        env = single(**kwargs)
+        env = single(kwargs)
         if frame_skip is not None:
             env = with_frame_skip(env, adapter, frame_skip)
         return with_pixels(env, adapter, pixels_only=pixels_only) if from_pixels else env
@@ -151,7 +149,7 @@ def make_batch(
         raise NotSupported(
             f"vectorization_mode must be 'sync', 'async' or 'vector_entry_point', found {vectorization_mode!r}."
         )
-    return vector_class([make_one] * num_envs, **(vector_kwargs or {}))
+    return vector_class([make_one] * num_envs, **vector_kwargs)
 
 
 def _register(adapter: Adapter, name: str) -> None:
@@ -170,11 +168,10 @@ def _register(adapter: Adapter, name: str) -> None:
     if provider is None:
         for each in PROVIDERS:
             register_provider(each)
-    elif not register_provider(provider) and adapter.library == "gymnasium":
-        raise LibraryMissing(
-            f"The environment {name!r} is in the package {provider.install}, which is not installed: "
-            f"pip install {provider.install}"
-        )
+        return
+    problem = register_provider(provider)
+    if problem is not None and adapter.library == "gymnasium":
+        raise LibraryMissing(f"The environment {name!r} is in the package {provider.install}, {problem}")
 
 
 @contextmanager
@@ -199,7 +196,18 @@ def _explained(adapter: Adapter, name: str, namespace: str, list_names: Callable
                 ) from None
             if not isinstance(error, ImportError):
                 raise env_not_found(namespace, name, names=list_names()) from None
+        if "entry_point is not specified" in str(error):
+            raise NotSupported(
+                f"{adapter.library} has {name!r} only as a vector environment: make_env('{namespace}:{name}', "
+                "num_envs=..., vectorization_mode='vector_entry_point')."
+            ) from None
         missing = _missing_module(error)
+        newer = renamed(name, list_names()) if missing == "mujoco_py" else None
+        if newer not in (None, name):
+            raise LibraryMissing(
+                f"The environment {name!r} needs mujoco_py, which is not installed. {newer!r} needs mujoco instead: "
+                f"make_env('{namespace}:{newer}')."
+            ) from None
         if missing is not None:
             raise LibraryMissing(
                 f"The environment {name!r} needs {missing}, which is not installed: "

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from steppe.systems import render_without_display
 from steppe.versions import gym_backend, gym_backend_name
 
 __all__ = ["available_names", "known_names", "provider_of", "register_provider", "renamed"]
@@ -39,6 +40,8 @@ _ATARI_NAMES = rf"ALE/|[A-Za-z]+(-ram)?(NoFrameskip|Deterministic)-v|({_ATARI})(
 PROVIDERS = (
     Provider("ale_py", "ale-py", re.compile(_ATARI_NAMES)),
     Provider("minigrid", "minigrid", re.compile(r"MiniGrid-|BabyAI-")),
+    Provider("miniworld", "miniworld", re.compile(r"MiniWorld-")),
+    Provider("metaworld", "metaworld", re.compile(r"Meta-World/")),
     Provider(
         "gymnasium_robotics", "gymnasium-robotics", re.compile(r"Fetch|Hand|Adroit|PointMaze|AntMaze|FrankaKitchen")
     ),
@@ -75,19 +78,20 @@ def provider_of(name: str) -> Provider | None:
     return next((provider for provider in PROVIDERS if provider.names.match(name)), None)
 
 
-def register_provider(provider: Provider) -> bool:
+def register_provider(provider: Provider) -> str | None:
     """Import a package that registers environments.
 
-    Returns False if it is not installed or raises an error.
+    Returns None, or why its environments are not registered.
     """
     if importlib.util.find_spec(provider.module) is None:
-        return False
+        return f"which is not installed: pip install {provider.install}"
+    render_without_display()  # MiniWorld opens a window when it is imported
     try:
         importlib.import_module(provider.module)
     # One broken extension must not hide the library's own environments.
-    except Exception:
-        return False
-    return True
+    except Exception as error:
+        return f"which cannot be imported: {type(error).__name__}: {error}"
+    return None
 
 
 def renamed(name: str, names: Iterable[str]) -> str | None:

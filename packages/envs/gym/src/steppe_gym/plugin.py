@@ -15,10 +15,14 @@ from steppe.registry import LibraryInfo, hookimpl
 def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
     """Make a ``GymEnv`` with the current backend.
 
-    gymnasium is the default if both libraries are installed.
+    gymnasium is the default if both libraries are installed. The id names the environment, so an ``env_name`` is an
+    argument of the library.
     """
     from .env import GymEnv
 
+    if "env_name" in kwargs:
+        own = {key: value for key, value in kwargs.items() if key != "env_name"}
+        kwargs = {**own, "library_kwargs": {"env_name": kwargs["env_name"], **own.get("library_kwargs", {})}}
     return GymEnv(name, **kwargs)
 
 

@@ -403,7 +403,7 @@ def _factory(make: Any, kwargs: dict[str, Any]) -> Callable[[], Any]:
 
 def _make_of_library(name: str, kwargs: dict[str, Any]) -> Any:
     with set_gym_backend("gymnasium"):
-        return make_single(adapter_for(), name, **kwargs)
+        return make_single(adapter_for(), name, kwargs)
 
 
 def _make_row(make: Callable[[], Any], row: int, resets_next_step: bool, wrappers: Sequence[Any]) -> EnvBase:

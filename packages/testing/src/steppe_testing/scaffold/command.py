@@ -19,7 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name", metavar="NAME", help="namespace: warehouse makes warehouse:small, in ./warehouse-steppe"
     )
     parser.add_argument(
-        "--kind", choices=("env", "transforms"), default="env", help="contents of the plugin (default: env)"
+        "--kind",
+        choices=("single", "group", "batch", "transforms"),
+        default="single",
+        help="one agent, groups of agents, a simulator that steps many at once, or transforms (default: single)",
     )
     parser.add_argument(
         "--library", metavar="REQUIREMENT", help="wrapped package, with its versions: 'warehouse>=1,<2'"

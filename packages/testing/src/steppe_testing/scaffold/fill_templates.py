@@ -64,9 +64,10 @@ def rendered(plan: Plan, simulator: Simulator) -> dict[str, str]:
     files["tests/test_conformance.py"] = "test_conformance.py"
     if plan.names:
         files[f"{source}/plugin.py"] = "plugin.py"
-        files[f"{source}/env.py"] = "env.py"
+        files[f"{source}/env.py"] = simulator.template
         if simulator.stands_in:
-            files[f"{source}/simulator.py"] = "simulator.py"
+            kind = "" if plan.kind == "single" else f"_{plan.kind}"
+            files[f"{source}/simulator.py"] = f"simulator{kind}.py"
     if plan.transforms:
         files[f"{source}/transforms.py"] = "transforms.py"
     values = _values(plan, simulator)
@@ -106,7 +107,8 @@ def _values(plan: Plan, simulator: Simulator) -> dict[str, str]:
         "env_class": plan.env_class,
         "bounds": bounds,
         "first": first,
-        "names": ", ".join(f'"{name}"' for name in plan.names) + ("," if len(plan.names) == 1 else ""),
+        "names_table": _names_table(plan, simulator),
+        "agents_line": '"steppe-multi-agent",  # group_agents' if plan.kind == "group" else "",
         "library": library,
         "library_line": f'"{library}",  # the supported versions, stated only here' if library else "",
         "env_entry": f'[project.entry-points."steppe.envs"]\n{_toml_key(plan.namespace)} = "{plan.package}.plugin"'
@@ -160,6 +162,14 @@ def _part(template: str, values: dict[str, str]) -> str:
     return _filled(template, values).rstrip("\n")
 
 
+def _names_table(plan: Plan, simulator: Simulator) -> str:
+    """Return the names of the plugin, with arguments of the simulator where it takes no name."""
+    if not simulator.stands_in and not simulator.answer["takes_name"] and len(plan.names) > 1:
+        arguments = ", ".join(f'"{name}": {{}}' for name in plan.names)
+        return f"{{{arguments}}}  # the arguments of the simulator by name"
+    return "(" + ", ".join(f'"{name}"' for name in plan.names) + ("," if len(plan.names) == 1 else "") + ")"
+
+
 def _what(plan: Plan) -> str:
     library = f" of {plan.library.name}" if plan.library is not None else ""
     if plan.names and plan.transforms:
@@ -179,8 +189,10 @@ def _test_imports(plan: Plan) -> str:
     kit += ["TransformConformance"] if plan.transforms else []
     lines = ["from steppe import Categorical"] if plan.transforms else []
     lines.append(f"from steppe_testing import {', '.join(kit)}")
+    own = [f"from {plan.package}.plugin import NAMES"] if plan.names else []
     if plan.transforms:
-        lines += ["", f"from {plan.package}.transforms import {', '.join(sorted(plan.transforms))}"]
+        own += [f"from {plan.package}.transforms import {', '.join(sorted(plan.transforms))}"]
+    lines += ["", *own]
     return "\n".join(lines)
 
 

@@ -38,6 +38,8 @@ class Plan:
         library: the wrapped package with its versions, or None.
         make: ``"module:name"`` of the simulator class or factory, or None.
         methods: the simulator's methods for ``"reset"`` and ``"step"``.
+        kind: ``"single"`` for one agent, ``"group"`` for groups of agents, ``"batch"`` for environments that the
+            simulator steps together, ``"transforms"`` without environments.
     """
 
     namespace: str
@@ -48,13 +50,14 @@ class Plan:
     library: Requirement | None = None
     make: str | None = None
     methods: Mapping[str, str] = field(default_factory=lambda: {"reset": "reset", "step": "step"})
+    kind: str = "single"
 
     @classmethod
     def of(
         cls,
         name: str,
         *,
-        kind: str = "env",
+        kind: str = "single",
         library: str | None = None,
         make: str | None = None,
         names: str | None = None,
@@ -75,7 +78,7 @@ class Plan:
             transform_names = (_camel(namespace),)
         for transform in transform_names:
             _check_transform(transform)
-        if kind == "env":
+        if kind != "transforms":
             _check_namespace(namespace, name)
         if make is not None and not _MAKE.fullmatch(make):
             raise UsageError(f"--make {make!r} is not a class or function of a module: write --make module:Class")
@@ -89,11 +92,12 @@ class Plan:
             namespace=namespace,
             distribution=f"{namespace}-steppe",
             package=package,
-            names=_env_names(namespace, names) if kind == "env" else (),
+            names=_env_names(namespace, names) if kind != "transforms" else (),
             transforms=transform_names,
             library=None if library is None else _library(library),
             make=make,
             methods=methods,
+            kind=kind,
         )
 
     @property

@@ -16,17 +16,26 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeGuard
+from typing import Any
+
+from steppe_testing.scaffold.probe_agents import describe_agents
+from steppe_testing.scaffold.probe_values import (
+    ProbeError,
+    action_of,
+    leaves_of,
+    one_line,
+    parameters_of,
+    reset_simulator,
+    result_form,
+    sample_action,
+    seed_route,
+    space_of,
+)
 
 _EPISODE = 1000  # an episode should end within this number of steps
 _COMPARED = 12  # number of steps to compare when looking for randomness
 _SEEDS = 4
 _NAMED = ("name", "id", "env_id", "env_name", "level", "map", "task", "layout", "scenario", "game")
-_COUNTS = ("n_actions", "num_actions", "action_count", "nb_actions", "action_size")
-
-
-class ProbeError(Exception):
-    """A property of the simulator cannot be determined; the text is for the author."""
 
 
 def look(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +43,7 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         request: ``library`` (a distribution, or None), ``make`` (``"module:name"``, or None), ``names``, ``methods``
-            (the methods for ``"reset"`` and ``"step"``).
+            (the methods for ``"reset"`` and ``"step"``), ``kind`` (``"single"`` or ``"group"``).
 
     Returns:
         The answer that :class:`~steppe_testing.scaffold.simulator.Simulator` describes; ``problem`` is the reason if
@@ -47,7 +56,10 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
         answer["path"] = _factory_path(module, request["make"], methods)
         maker = _attribute(module, answer["path"])
         simulators = [_Renamed(each, methods) for each in _make_simulators(maker, request["names"], answer)]
-        _describe(simulators, request["names"], answer)
+        if request.get("kind") == "group":
+            describe_agents(simulators[0], answer)
+        else:
+            _describe(simulators, request["names"], answer)
     except ProbeError as error:
         answer["problem"] = str(error)
     return answer
@@ -83,7 +95,7 @@ def _imported(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise ProbeError(f"There is no module {error.name or name} here") from None
     except Exception as error:
-        raise ProbeError(f"import {name} raises {_one_line(error)}") from error
+        raise ProbeError(f"import {name} raises {one_line(error)}") from error
 
 
 class _Renamed:
@@ -137,14 +149,14 @@ def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> li
 
     Record whether the factory accepts names and seeds.
     """
-    parameters = _parameters(maker)
+    parameters = parameters_of(maker)
     first = next(iter(parameters.values()), None)
     required = [each for each in parameters.values() if each.default is each.empty and each.kind in (0, 1)]
     takes_name = first is not None and first.kind in (0, 1) and (first.default is first.empty or first.name in _NAMED)
     if len(required) > 1:
         others = ", ".join(each.name for each in required[1:])
         raise ProbeError(f"{_name_of(maker)} has arguments without a default ({others}), but only a name can be passed")
-    answer["takes_name"] = takes_name
+    answer["names"], answer["takes_name"] = names, takes_name
     answer["constructor_seed"] = "seed" in parameters
     simulators = []
     for name in names:
@@ -152,7 +164,7 @@ def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> li
             simulators.append(maker(name) if takes_name else maker())
         except Exception as error:
             argument = repr(name) if takes_name else ""
-            raise ProbeError(f"{_name_of(maker)}({argument}) raises {_one_line(error)}") from error
+            raise ProbeError(f"{_name_of(maker)}({argument}) raises {one_line(error)}") from error
     for option, method in answer["methods"].items():
         if not callable(getattr(simulators[0], method, None)):
             raise ProbeError(
@@ -161,26 +173,15 @@ def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> li
             )
     if len(names) > 1 and not takes_name:
         answer["notes"].append(
-            f"{_name_of(maker)} takes no name, so {', '.join(names)} are the same environment: let env.py use `name`, "
-            "or write --names with a single name."
+            f"{_name_of(maker)} takes no name, so {', '.join(names)} are the same environment: write into NAMES of "
+            "plugin.py which arguments each name passes to it."
         )
     answer["closes"] = callable(getattr(simulators[0], "close", None))
     return simulators
 
 
-def _parameters(function: Any) -> dict[str, Any]:
-    try:
-        return dict(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # compiled functions may have no signature
-        return {}
-
-
 def _name_of(maker: Any) -> str:
     return getattr(maker, "__qualname__", repr(maker))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 # -- resetting and stepping -------------------------------------------------------------------------------------------
@@ -188,19 +189,19 @@ def _one_line(error: BaseException) -> str:
 
 def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -> None:
     first = simulators[0]
-    answer["seed"] = _seed_method(first, answer)
+    answer["seed"] = seed_route(first, answer)
     observed = []
     for name, simulator in zip(names, simulators, strict=True):
         try:
-            observed.append(_reset(simulator, answer["seed"], 0))
+            observed.append(reset_simulator(simulator, answer["seed"], 0))
         except Exception as error:
-            raise ProbeError(f"reset() of the simulator {name!r} raises {_one_line(error)}") from error
+            raise ProbeError(f"reset() of the simulator {name!r} raises {one_line(error)}") from error
     answer["reset"] = observed[0][1]
     leaves = [
-        _leaves(values, _space(sim), answer["notes"]) for sim, (values, _) in zip(simulators, observed, strict=True)
+        leaves_of(values, space_of(sim), answer["notes"]) for sim, (values, _) in zip(simulators, observed, strict=True)
     ]
-    if not leaves[0]:
-        raise ProbeError(f"reset() returned a {type(observed[0][0]).__name__} without numbers")
+    if not leaves[0] or observed[0][0] is None:
+        raise ProbeError(f"reset() returned a {type(observed[0][0]).__name__} without entries")
     answer["observation"] = leaves[0]
     answer["single"] = not isinstance(observed[0][0], Mapping)
     keys = [[leaf["key"] for leaf in group] for group in leaves]
@@ -209,7 +210,7 @@ def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -
     answer["shapes"] = {
         name: {leaf["key"]: leaf["shape"] for leaf in group} for name, group in zip(names, leaves, strict=True)
     }
-    answer["action"] = _action(first)
+    answer["action"] = action_of(first)
     if answer["action"] is None:
         answer["notes"].append("No action space was found: the action spec is a guess, and step() was not tried.")
         return
@@ -221,59 +222,28 @@ def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -
     _randomness(first, answer)
 
 
-def _seed_method(simulator: Any, answer: Mapping[str, Any]) -> str:
-    """Return how to pass a seed.
-
-    The methods are an argument of ``reset``, ``seed()``, an argument of the constructor, or none.
-    """
-    if "seed" in _parameters(simulator.reset):
-        return "reset"
-    if callable(getattr(simulator, "seed", None)):
-        return "method"
-    return "constructor" if answer["constructor_seed"] else "none"
-
-
-def _reset(simulator: Any, seed_method: str, seed: int | None) -> tuple[Any, str]:
-    """Reset the simulator; return the observation and the form of the result."""
-    if seed_method == "method" and seed is not None:
-        simulator.seed(seed)
-    returned = simulator.reset(seed=seed) if seed_method == "reset" else simulator.reset()
-    if hasattr(returned, "observation") and hasattr(returned, "step_type"):
-        return returned.observation, "timestep"
-    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
-        return returned[0], "pair"
-    return returned, "plain"
-
-
 def _step_form(simulator: Any, answer: dict[str, Any]) -> str:
     """Return the form of the result of ``step``."""
     try:
-        returned = simulator.step(_sample(answer["action"], 0))
+        returned = simulator.step(sample_action(answer["action"], 0))
     except Exception as error:
-        raise ProbeError(f"it raises {_one_line(error)}") from error
-    form = _form(returned)
+        raise ProbeError(f"it raises {one_line(error)}") from error
+    form = result_form(returned)
     observation, reward, *_ = _parts(returned, form)
-    keys = [leaf["key"] for leaf in _leaves(observation, None, [])]
-    if keys != [leaf["key"] for leaf in answer["observation"]]:
-        raise ProbeError(f"it returned the observations {keys}, but reset() returned others")
+    later = {leaf["key"]: leaf for leaf in leaves_of(observation, None, [])}
+    if list(later) != [leaf["key"] for leaf in answer["observation"]]:
+        raise ProbeError(f"it returned the observations {list(later)}, but reset() returned others")
+    for leaf in answer["observation"]:
+        if leaf["shape"] != later[leaf["key"]]["shape"]:
+            answer["notes"].append(
+                f"{leaf['key']!r} changes its shape, so it is a NonTensor: it is no array of fixed shape."
+            )
+            leaf.update(dtype="object", shape=[], scalar=True)
     try:
         float(reward)
     except (TypeError, ValueError):
         raise ProbeError(f"its reward is a {type(reward).__name__}, not a number") from None
     return form
-
-
-def _form(returned: Any) -> str:
-    if hasattr(returned, "observation") and hasattr(returned, "step_type"):
-        return "timestep"
-    length = len(returned) if isinstance(returned, tuple) else 0
-    if length == 5:
-        return "five"
-    if length == 4:
-        return "four" if isinstance(returned[3], Mapping) else "flags"
-    if length == 3:
-        return "info" if isinstance(returned[2], Mapping) else "three"
-    raise ProbeError(f"it returned a {type(returned).__name__}" + (f" of {length}" if length else ""))
 
 
 def _parts(returned: Any, form: str) -> tuple[Any, Any, bool, bool]:
@@ -284,133 +254,6 @@ def _parts(returned: Any, form: str) -> tuple[Any, Any, bool, bool]:
         raise ProbeError("it returned a dict instead of the end of the episode, a bool")
     terminated = bool(returned[2])
     return returned[0], returned[1], terminated, bool(returned[3]) if form in ("five", "flags") else False
-
-
-# -- data to specs ----------------------------------------------------------------------------------------------------
-
-
-def _leaves(values: Any, space: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """Describe each number or array: key, shape, dtype, and the bounds of its space."""
-    if not isinstance(values, Mapping):
-        values, space = {"observation": values}, {"observation": space}
-    else:
-        space = getattr(space, "spaces", space)
-    leaves = []
-    for key, value in values.items():
-        if key in ("action", "reward", "done", "terminated", "truncated"):
-            notes.append(f"The observation {key!r} was left out: the name is reserved.")
-            continue
-        leaf = None if isinstance(value, (str, bytes, Mapping)) or not isinstance(key, str) else _leaf(value)
-        if leaf is None:
-            notes.append(
-                f"The observation {key!r} was left out: a {type(value).__name__} cannot be stored in an array."
-            )
-            continue
-        limits = _limits(space[key] if isinstance(space, Mapping) and key in space else None)
-        leaves.append({"key": key, **leaf, **limits})
-    return leaves
-
-
-def _leaf(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, bool):
-        return {"dtype": "bool", "shape": [], "scalar": True}
-    if isinstance(value, int):
-        return {"dtype": "int64", "shape": [], "scalar": True}
-    if isinstance(value, float):
-        return {"dtype": "float64", "shape": [], "scalar": True}
-    if isinstance(value, (list, tuple)):
-        try:
-            import numpy
-        except ImportError:
-            return None
-        try:
-            value = numpy.asarray(value)
-        except ValueError:  # lists of different lengths
-            return None
-    dtype = str(getattr(value, "dtype", "")).rpartition(".")[2]  # "torch.float32" too
-    if not dtype.startswith(("bool", "int", "uint", "float")):
-        return None
-    shape = [int(size) for size in value.shape]
-    return {"dtype": dtype, "shape": shape, "scalar": not shape}
-
-
-def _space(simulator: Any) -> Any:
-    """Return the observation space or spec of a simulator, or None."""
-    space = getattr(simulator, "observation_space", None)
-    return space if space is not None else _value_of(getattr(simulator, "observation_spec", None))
-
-
-def _value_of(value: Any) -> Any:
-    try:
-        return value() if callable(value) else value
-    except Exception:  # spaces are optional
-        return None
-
-
-def _limits(space: Any) -> dict[str, Any]:
-    """Return ``n`` of a discrete space, or ``low`` and ``high`` of a box.
-
-    The bounds of the box must be uniform.
-    """
-    n = getattr(space, "n", getattr(space, "num_values", None))
-    if _is_count(n):
-        return {"n": int(n)}
-    low, high = (
-        getattr(space, name, getattr(space, other, None)) for name, other in (("low", "minimum"), ("high", "maximum"))
-    )
-    if low is None or high is None:
-        return {}
-    bounds = [{float(each) for each in _flat(value)} for value in (low, high)]
-    if any(len(values) != 1 or not all(map(_is_finite, values)) for values in bounds):
-        return {}
-    return {"low": bounds[0].pop(), "high": bounds[1].pop()}
-
-
-def _flat(value: Any) -> list[Any]:
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return [each for part in value for each in _flat(part)] if isinstance(value, (list, tuple)) else [value]
-
-
-def _is_count(value: Any) -> TypeGuard[SupportsIndex]:
-    return not isinstance(value, bool) and hasattr(value, "__index__") and int(value) > 0
-
-
-def _is_finite(value: float) -> bool:
-    return value - value == 0 and abs(value) < 1e30
-
-
-# -- actions ----------------------------------------------------------------------------------------------------------
-
-
-def _action(simulator: Any) -> dict[str, Any] | None:
-    space = getattr(simulator, "action_space", None)
-    space = space if space is not None else _value_of(getattr(simulator, "action_spec", None))
-    limits = _limits(space)
-    if "n" in limits:
-        return {"n": limits["n"], "start": int(getattr(space, "start", 0))}
-    shape = getattr(space, "shape", None)
-    if shape is not None and hasattr(space, "dtype"):
-        sizes = [int(size) for size in shape]
-        dtype = str(space.dtype).rpartition(".")[2].strip("<>'")
-        return {"shape": sizes, "dtype": dtype, **limits}
-    for name in _COUNTS:
-        count = _value_of(getattr(simulator, name, None))
-        if _is_count(count):
-            return {"n": int(count), "start": 0}
-    for name in ("actions", "ACTIONS"):
-        listed = getattr(simulator, name, None)
-        if isinstance(listed, (list, tuple)) and listed == type(listed)(range(len(listed))):
-            return {"n": len(listed), "start": 0}
-    return None
-
-
-def _sample(action: Mapping[str, Any], step: int) -> Any:
-    if "n" in action:
-        return int(action["start"]) + (step * 7 + step // 3) % int(action["n"])
-    import numpy
-
-    low, high = action.get("low", -1.0), action.get("high", 1.0)
-    return numpy.full(action["shape"], low + (high - low) * ((step * 7) % 11) / 10, dtype=action["dtype"])
 
 
 # -- randomness -------------------------------------------------------------------------------------------------------
@@ -433,15 +276,15 @@ def _randomness(simulator: Any, answer: dict[str, Any]) -> None:
             answer["deterministic"] = len({repr(_trace(simulator, answer, 0, episodes=1)) for _ in range(3)}) == 1
         answer["ends"] = all(_length(simulator, answer) is not None for _ in range(2))
     except Exception as error:
-        answer["notes"].append(f"Episodes could not be played: {_one_line(error)}.")
+        answer["notes"].append(f"Episodes could not be played: {one_line(error)}.")
 
 
 def _trace(simulator: Any, answer: Mapping[str, Any], seed: int, episodes: int) -> list[Any]:
     trace = []
     for episode in range(episodes):
-        trace.append(_as_python(_reset(simulator, answer["seed"], None if episode else seed)[0]))
+        trace.append(_as_python(reset_simulator(simulator, answer["seed"], None if episode else seed)[0]))
         for step in range(_COMPARED):
-            observation, reward, *ended = _parts(simulator.step(_sample(answer["action"], step)), answer["step"])
+            observation, reward, *ended = _parts(simulator.step(sample_action(answer["action"], step)), answer["step"])
             trace.append([_as_python(observation), float(reward)])
             if any(ended):
                 break
@@ -449,9 +292,9 @@ def _trace(simulator: Any, answer: Mapping[str, Any], seed: int, episodes: int) 
 
 
 def _length(simulator: Any, answer: Mapping[str, Any]) -> int | None:
-    _reset(simulator, answer["seed"], None)
+    reset_simulator(simulator, answer["seed"], None)
     for step in range(_EPISODE):
-        if any(_parts(simulator.step(_sample(answer["action"], step)), answer["step"])[2:]):
+        if any(_parts(simulator.step(sample_action(answer["action"], step)), answer["step"])[2:]):
             return step + 1
     return None
 
