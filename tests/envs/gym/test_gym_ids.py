@@ -46,13 +46,3 @@ def test_a_new_line_replaces_the_one_of_its_library_alone():
         "",
         "* metaworld: y (`B`).",
     ]
-
-
-@pytest.mark.matrix
-def test_ids_are_those_of_the_newest_version_of_each():
-    pytest.importorskip("minigrid")
-    from tools.gym_ids import ids_of
-
-    names = ids_of("minigrid") or pytest.skip("minigrid was imported before")
-
-    assert len({re.sub(r"-v\d+$", "", name) for name in names}) == len(names)
