@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["action_hint", "misspelt_groups"]
 
 #: The groups of entry points in which plugins are found, after ``"steppe."``.
-_GROUPS = ("envs", "env_classes", "transforms", "collectors", "loggers", "commands")
+_GROUPS = ("envs", "env_classes", "transforms", "collectors", "functions", "datasets", "loggers", "commands")
 
 
 def misspelt_groups() -> str:

@@ -87,13 +87,6 @@ class BraxWrapper(JaxEnv):
         )
         self.wrap_library(env)
 
-    @property
-    def lib(self) -> Any:
-        """The module ``brax``."""
-        import brax
-
-        return brax
-
     def render(self, tensordict: TensorDictBase | None = None, row: int = 0, **kwargs: Any) -> Any:
         """Draw one environment with MuJoCo, as ``brax.io.image`` does.
 
@@ -183,9 +176,6 @@ class BraxEnv(MadeByName, BraxWrapper):
             **base_kwargs,
         )
         self.__dict__["env_name"] = env_name
-
-    def __repr__(self) -> str:
-        return f"BraxEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"
 
 
 _BATCH_WRAPPERS = ("VmapWrapper", "DomainRandomizationVmapWrapper", "AutoResetWrapper", "EvalWrapper")

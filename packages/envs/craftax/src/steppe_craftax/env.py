@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from steppe.envs import base_arguments
-from steppe.errors import SpecError
 from steppe.registry import AvailableEnvs, env_not_found
-from steppe_gymnax import GymnaxWrapper
+from steppe_gymnax import GymnaxWrapper, changed_params
 
 from .names import env_names
 
@@ -72,13 +71,9 @@ class CraftaxEnv(GymnaxWrapper):
         env = make_craftax_env_from_name(env_name, auto_reset=False)
         if static_env_params is not None:
             env = type(env)(static_env_params)
-        params = env.default_params
-        unknown = sorted(name for name in env_params or {} if not hasattr(params, name))
-        if unknown:
-            raise SpecError(f"{env_name!r} has no parameters {unknown}. It has {sorted(vars(params))}.")
         super().__init__(
             env,
-            params.replace(**env_params) if env_params else params,
+            changed_params(env_name, env.default_params, env_params),
             categorical_action_encoding=categorical_action_encoding,
             batch_size=batch_size,
             device=device,
@@ -87,13 +82,3 @@ class CraftaxEnv(GymnaxWrapper):
             **base_kwargs,
         )
         self.__dict__["env_name"] = env_name
-
-    @property
-    def lib(self) -> Any:
-        """The module ``craftax``."""
-        import craftax
-
-        return craftax
-
-    def __repr__(self) -> str:
-        return f"CraftaxEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from steppe.envs import base_arguments
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import NotSupported
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe_jax import JaxEnv
 
-from .functions import action_spec, env_functions
+from .functions import action_spec, changed_params, env_functions
 from .names import env_names
 
 __all__ = ["GymnaxEnv", "GymnaxWrapper"]
@@ -87,13 +87,6 @@ class GymnaxWrapper(JaxEnv):
         self.wrap_library(env)
         self.__dict__["params"] = params
 
-    @property
-    def lib(self) -> Any:
-        """The module ``gymnax``."""
-        import gymnax
-
-        return gymnax
-
 
 class GymnaxEnv(GymnaxWrapper):
     """Make an environment of Gymnax by its name; see :class:`GymnaxWrapper` for the data.
@@ -128,12 +121,9 @@ class GymnaxEnv(GymnaxWrapper):
             raise env_not_found("gymnax", env_name)
         base_kwargs = base_arguments(kwargs)
         env, params = gymnax.make(env_name, **kwargs)
-        unknown = sorted(name for name in env_params or {} if not hasattr(params, name))
-        if unknown:
-            raise SpecError(f"{env_name!r} has no parameters {unknown}. It has {sorted(vars(params))}.")
         super().__init__(
             env,
-            params.replace(**env_params) if env_params else params,
+            changed_params(env_name, params, env_params),
             categorical_action_encoding=categorical_action_encoding,
             batch_size=batch_size,
             device=device,
@@ -142,6 +132,3 @@ class GymnaxEnv(GymnaxWrapper):
             **base_kwargs,
         )
         self.__dict__["env_name"] = env_name
-
-    def __repr__(self) -> str:
-        return f"GymnaxEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"

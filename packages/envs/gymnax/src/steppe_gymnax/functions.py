@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
-from steppe.errors import NotSupported
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded, Categorical, OneHot, Spec
-from steppe_jax import EnvFunctions, Outcome, torch_dtype
+from steppe_jax import EnvFunctions, Outcome, torch_dtype, with_random_key
 
-__all__ = ["action_spec", "env_functions"]
+__all__ = ["action_spec", "changed_params", "env_functions"]
 
 #: Names of the time limit in the parameters of environments.
 _LIMITS = ("max_steps_in_episode", "max_timesteps")
@@ -35,24 +36,40 @@ def env_functions(env: Any, params: Any) -> EnvFunctions:
     unlimited = None if limit is None else params.replace(**{limit: _NEVER})
 
     def reset(key: jax.Array) -> tuple[Any, Outcome]:
-        own, first = jax.random.split(key)
-        observation, state = env.reset_env(first, params)
+        observation, state = env.reset_env(key, params)
         no = jnp.zeros((), bool)
-        return (own, state), Outcome(observation, jnp.zeros((), jnp.float32), no, no)
+        return state, Outcome(observation, jnp.zeros((), jnp.float32), no, no)
 
-    def step(pair: Any, action: jax.Array) -> tuple[Any, Outcome]:
-        key, state = pair
-        key, own = jax.random.split(key)
-        observation, state, reward, done, _ = env.step_env(own, state, action, params)
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Outcome]:
+        observation, state, reward, done, _ = env.step_env(key, state, action, params)
         done = jnp.asarray(done, bool).reshape(())
         # Gymnax has one flag. The step is the last one of a task if it would be without a time limit, too.
         ended = done if unlimited is None else jnp.asarray(env.is_terminal(state, unlimited), bool).reshape(())
         terminated = done & ended
         reward = jnp.asarray(reward, jnp.float32).reshape(())
-        return (key, state), Outcome(observation, reward, terminated, done & ~terminated)
+        return state, Outcome(observation, reward, terminated, done & ~terminated)
 
     space = env.action_space(params)
-    return EnvFunctions(reset, step, jax.ShapeDtypeStruct(tuple(space.shape), jnp.dtype(space.dtype)))
+    return with_random_key(reset, step, jax.ShapeDtypeStruct(tuple(space.shape), jnp.dtype(space.dtype)))
+
+
+def changed_params(name: str, params: Any, changes: Mapping[str, Any] | None) -> Any:
+    """Return the parameters of an environment with changes.
+
+    >>> changed_params("CartPole-v1", env.default_params, {"max_steps_in_episode": 100})  # doctest: +SKIP
+
+    Args:
+        name: name of the environment, for the error.
+        params: its parameters, a dataclass of flax.
+        changes: the new values, or None.
+
+    Raises:
+        SpecError: the environment has no such parameter.
+    """
+    unknown = sorted(each for each in changes or {} if not hasattr(params, each))
+    if unknown:
+        raise SpecError(f"{name!r} has no parameters {unknown}. It has {sorted(vars(params))}.")
+    return params.replace(**changes) if changes else params
 
 
 def action_spec(space: Any, *, categorical: bool) -> Spec:

@@ -94,13 +94,6 @@ class JumanjiWrapper(JaxEnv):
             self.action_masks = {self.action_entry: _MASK}
         self.__dict__["_viewer"] = None
 
-    @property
-    def lib(self) -> Any:
-        """The module ``jumanji``."""
-        import jumanji
-
-        return jumanji
-
     def render(self, tensordict: TensorDictBase | None = None, row: int = 0) -> Any:
         """Draw one environment with the viewer of Jumanji.
 
@@ -168,9 +161,6 @@ class JumanjiEnv(JumanjiWrapper):
             **base_kwargs,
         )
         self.__dict__.update(env_name=env_name, _viewer=viewer)
-
-    def __repr__(self) -> str:
-        return f"JumanjiEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"
 
 
 def _framing_viewer(env: Any, name: str, render_mode: str) -> Any:

@@ -12,7 +12,7 @@ from steppe.envs import base_arguments
 from steppe.errors import NotSupported
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Categorical, OneHot
-from steppe_jax import EnvFunctions, JaxEnv, Outcome
+from steppe_jax import JaxEnv, Outcome, with_random_key
 
 from .names import env_names
 
@@ -75,7 +75,7 @@ class PgxWrapper(JaxEnv):
             raise NotSupported(f"PgxWrapper wraps an environment of pgx.make(...), found {env!r}.")
         n = int(env.num_actions)
         super().__init__(
-            EnvFunctions(*_functions(env), jax.ShapeDtypeStruct((), jnp.int32)),
+            with_random_key(*_functions(env), jax.ShapeDtypeStruct((), jnp.int32)),
             action_spec=Categorical(n) if categorical_action_encoding else OneHot(n),
             batch_size=batch_size,
             device=device,
@@ -85,13 +85,6 @@ class PgxWrapper(JaxEnv):
         )
         self.wrap_library(env)
         self.action_masks = {"action": "action_mask"}
-
-    @property
-    def lib(self) -> Any:
-        """The module ``pgx``."""
-        import pgx
-
-        return pgx
 
 
 class PgxEnv(PgxWrapper):
@@ -133,14 +126,11 @@ class PgxEnv(PgxWrapper):
         )
         self.__dict__["env_name"] = env_id
 
-    def __repr__(self) -> str:
-        return f"PgxEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"
-
 
 def _functions(env: Any) -> tuple[Any, Any]:
-    """Return the reset and step functions of one game. The state is a random key and the state of Pgx."""
+    """Return the reset and step functions of one game."""
 
-    def outcome(key: jax.Array, state: Any) -> tuple[Any, Outcome]:
+    def outcome(state: Any) -> tuple[Any, Outcome]:
         observation = {
             "observation": state.observation,
             "action_mask": state.legal_action_mask,
@@ -148,14 +138,6 @@ def _functions(env: Any) -> tuple[Any, Any]:
         }
         # A game that terminates in the step of its limit is not truncated.
         truncated = state.truncated & ~state.terminated
-        return (key, state), Outcome(observation, jnp.asarray(state.rewards, jnp.float32), state.terminated, truncated)
+        return state, Outcome(observation, jnp.asarray(state.rewards, jnp.float32), state.terminated, truncated)
 
-    def reset(key: jax.Array) -> tuple[Any, Outcome]:
-        own, first = jax.random.split(key)
-        return outcome(own, env.init(first))
-
-    def step(pair: Any, action: jax.Array) -> tuple[Any, Outcome]:
-        key, own = jax.random.split(pair[0])
-        return outcome(key, env.step(pair[1], action, own))
-
-    return reset, step
+    return lambda key: outcome(env.init(key)), lambda key, state, action: outcome(env.step(state, action, key))

@@ -87,13 +87,6 @@ class MujocoPlaygroundWrapper(JaxEnv):
         self.wrap_library(env)
         self.__dict__["episode_length"] = episode_length
 
-    @property
-    def lib(self) -> Any:
-        """The module ``mujoco_playground``."""
-        import mujoco_playground
-
-        return mujoco_playground
-
 
 class MujocoPlaygroundEnv(MujocoPlaygroundWrapper):
     """Make an environment of MuJoCo Playground by its name; see :class:`MujocoPlaygroundWrapper` for the data.
@@ -147,9 +140,6 @@ class MujocoPlaygroundEnv(MujocoPlaygroundWrapper):
             **base_kwargs,
         )
         self.__dict__["env_name"] = env_name
-
-    def __repr__(self) -> str:
-        return f"MujocoPlaygroundEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"
 
 
 def _functions(env: Any, limit: int | None) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Environments written as JAX functions, for steppe-brax and steppe-jumanji."""
+"""Environments written as JAX functions, for the plugins of JAX libraries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .env import JaxEnv as JaxEnv
     from .functions import EnvFunctions as EnvFunctions
     from .functions import Outcome as Outcome
+    from .functions import with_random_key as with_random_key
     from .pytrees import leaf_paths as leaf_paths
     from .single_env import check_single as check_single
     from .tensor_conversion import to_argument as to_argument
@@ -23,7 +24,7 @@ else:
         __name__,
         {
             "env": ["JaxEnv"],
-            "functions": ["EnvFunctions", "Outcome"],
+            "functions": ["EnvFunctions", "Outcome", "with_random_key"],
             "pytrees": ["leaf_paths"],
             "single_env": ["check_single"],
             "tensor_conversion": ["to_argument", "to_jax", "to_torch", "torch_dtype"],

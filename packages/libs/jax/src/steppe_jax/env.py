@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -247,6 +248,23 @@ class JaxEnv(LibraryWrapper):
             observations.append(tuple(np.asarray(leaf)[: len(group)] for leaf in result.observation))
         self.__dict__["_rows_state"] = old
         return chosen, tuple(np.concatenate(leaves) for leaves in zip(*observations, strict=True))
+
+    @property
+    def lib(self) -> Any:
+        """The module of the library, called ``libname``.
+
+        Raises:
+            AttributeError: the class has no ``libname``.
+        """
+        if not self.libname:
+            raise AttributeError(f"{type(self).__name__} wraps no library: it has no libname.")
+        return importlib.import_module(self.libname)
+
+    def __repr__(self) -> str:
+        name = self.__dict__.get("env_name")
+        if name is None:
+            return super().__repr__()
+        return f"{type(self).__name__}({name!r}, batch_size={tuple(self.batch_size)})"
 
     @property
     def jax_state(self) -> PyTree:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from .pytrees import leaf_paths
 
-__all__ = ["CompiledFunctions", "EnvFunctions", "Outcome", "StepResult"]
+__all__ = ["CompiledFunctions", "EnvFunctions", "Outcome", "StepResult", "with_random_key"]
 
 
 #: Nested containers of arrays, as ``jax.tree_util`` defines them.
@@ -52,6 +52,36 @@ class EnvFunctions(NamedTuple):
     reset: Callable[[jax.Array], tuple[PyTree, Outcome]]
     step: Callable[[PyTree, jax.Array], tuple[PyTree, Outcome]]
     action: jax.Array | jax.ShapeDtypeStruct
+
+
+def with_random_key(
+    reset: Callable[[jax.Array], tuple[PyTree, Outcome]],
+    step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, Outcome]],
+    action: jax.Array | jax.ShapeDtypeStruct,
+) -> EnvFunctions:
+    """Return the functions of an environment whose steps draw random numbers.
+
+    The state is a pair: a random key, of which each step splits off another one, and the state of the environment.
+
+    >>> functions = with_random_key(game.init, game.step, jax.ShapeDtypeStruct((), jnp.int32))  # doctest: +SKIP
+
+    Args:
+        reset: ``reset(key) -> (state, Outcome)``.
+        step: ``step(key, state, action) -> (state, Outcome)``.
+        action: as in :class:`EnvFunctions`.
+    """
+
+    def reset_with_key(key: jax.Array) -> tuple[PyTree, Outcome]:
+        own, first = jax.random.split(key)
+        state, outcome = reset(first)
+        return (own, state), outcome
+
+    def step_with_key(pair: PyTree, action: jax.Array) -> tuple[PyTree, Outcome]:
+        key, own = jax.random.split(pair[0])
+        state, outcome = step(own, pair[1], action)
+        return (key, state), outcome
+
+    return EnvFunctions(reset_with_key, step_with_key, action)
 
 
 class StepResult(NamedTuple):

@@ -68,7 +68,7 @@ def _report(name: str, check: Callable[[], object], env: EnvBase | None = None) 
         check()
     # Any exception of the environment is a failed check.
     except Exception as error:
-        hint = "" if env is None or isinstance(error, (SteppeError, ValueError)) else f" {action_hint(env)}"
+        hint = "" if env is None or isinstance(error, SteppeError) else f" {action_hint(env)}"
         print(f"FAILED  {name}: {type(error).__name__}: {one_line(error)}{hint}", flush=True)
         return False
     print(f"ok      {name}", flush=True)
@@ -90,7 +90,7 @@ def _check_seeds(env: EnvBase) -> None:
 def _check_rollout(env: EnvBase) -> None:
     steps = env.rollout(_STEPS, break_when_any_done=False).shape[-1]
     if steps != _STEPS:
-        raise ValueError(f"asked for {_STEPS} steps, got {steps}")
+        raise SteppeError(f"asked for {_STEPS} steps, got {steps}")
 
 
 def _check_batches(factory: EnvFactory, workers: int) -> None:
