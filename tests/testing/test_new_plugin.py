@@ -529,6 +529,7 @@ def test_agents_of_a_simulator_are_grouped(new_plugin, tmp_path, fake_dist, body
     ):
         assert expected in env, expected
     assert '"steppe-multi-agent"' in files["pyproject.toml"]
+    assert sum(len(text.splitlines()) for name, text in files.items() if name.startswith("src/")) <= 150
 
 
 def test_a_simulator_without_agents_is_replaced(new_plugin, tmp_path, fake_dist):
