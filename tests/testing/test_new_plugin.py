@@ -463,7 +463,7 @@ def test_lists_and_texts_are_entries_of_an_env_base(new_plugin, tmp_path, fake_d
         '"age": Unbounded(shape=(1,), dtype=torch.int64),',
         '"age": torch.tensor([observed["reader"]["age"]], dtype=torch.int64),',
         '"pages": NonTensorData(observed["pages"]),',
-        'action = int(tensordict["action"].argmax())',
+        'action = int(tensordict["action"].int().argmax())',
     ):
         assert line in env, line
     assert "'counts' changes its shape" in out

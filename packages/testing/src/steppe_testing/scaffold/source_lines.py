@@ -272,7 +272,7 @@ class SourceLines:
     def native_action(self) -> str:
         """Return the expression of the action for the simulator, from a TensorDict."""
         if "n" in (self.answer["action"] or {"n": 2}):
-            return 'int(tensordict["action"].argmax())'
+            return 'int(tensordict["action"].int().argmax())'
         return 'tensordict["action"].cpu().numpy()'
 
     def observed(self, leaf: Mapping[str, Any]) -> str:
