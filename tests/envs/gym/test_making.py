@@ -75,7 +75,7 @@ def test_workers_pass_an_env_name_to_the_library(register):
         batch.close()
 
 
-def test_an_id_of_a_vector_environment_alone_says_so(register):
+def test_an_id_of_vector_environments_names_the_arguments(register):
     register("Shops-v0", vector_entry_point=lambda num_envs, **kwargs: None)
 
     with pytest.raises(
