@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("jumanji")
 
+import torch
 from tensordict import TensorDict
 
-from steppe import make_env
+from steppe import TransformedEnv, make_env
 from steppe.cli import main
 from steppe.errors import NotSupported
 
@@ -40,6 +41,17 @@ def test_frames_show_the_episode():
     assert (first == again).all()
     env.step(env.rand_action(td))
     assert (env.render() != first).any()
+
+
+@pytest.mark.parametrize("name", ["Snake-v1", "RubiksCube-v0"])
+def test_a_rollout_of_one_environment_keeps_frames(name):
+    transforms = pytest.importorskip("steppe_record")
+    env = make_env(f"jumanji:{name}", render_mode="rgb_array")
+    with TransformedEnv(env, transforms.PixelRenderTransform(out_keys=["frame"])) as drawn:
+        drawn.set_seed(0)
+        data = drawn.rollout(3, break_when_any_done=False)
+    assert data["frame"].dtype is torch.uint8
+    assert (data["next", "frame"] != data["frame"]).any(), "a step changes the frame"
 
 
 def test_another_render_mode_is_refused():

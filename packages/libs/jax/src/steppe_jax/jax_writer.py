@@ -25,6 +25,8 @@ class JaxWriter(RowWriter):
         layout: the entries of each row.
     """
 
+    inverts = True  # decode() returns tensors: actions of the library, not those of the layout
+
     def __init__(self, env: JaxEnv, layout: RowLayout) -> None:
         self.env, self.layout = env, layout
         self.n = max(1, env.numel())
