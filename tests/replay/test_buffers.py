@@ -179,6 +179,9 @@ def test_sampling_an_empty_buffer_is_an_error() -> None:
         buffer.sample()
     buffer.extend(numbered(2, 50))
     assert set(buffer.sample(20)["number"].tolist()) == {50, 51}
+    for size in (0, True, 2.0):
+        with pytest.raises(SpecError, match="batch_size must be an int >= 1"):
+            buffer.sample(size)  # type: ignore[arg-type]
 
 
 def test_unknown_arguments_are_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tensordict import TensorDict
 
 from steppe.workers import Pool, Worker
 from steppe_replay import LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
+from steppe_replay.frames import FrameStore
 from steppe_replay.tensor_storage import TensorStorage
 from tests.limits import CHILD
 
@@ -31,13 +33,13 @@ def signal_in_the_middle(worker: Worker, task: tuple[Any, int]) -> None:
     worker.say(os.getpid())
     copy = TensorStorage._copy_journal
 
-    def half(storage: TensorStorage, slot: int, start: int, n: int) -> None:
+    def half(storage: TensorStorage, slot: int, start: int, n: int, *more: Any, **options: Any) -> None:
         middle = start % 100 + n // 2
         storage._leaves["a",].rows[start % 100 : start % 100 + n] = 2
         storage._leaves["b",].rows[start % 100 : middle] = 2
         storage._leaves["b",].rows[middle, :5] = 2
         os.kill(os.getpid(), number)
-        copy(storage, slot, start, n)
+        copy(storage, slot, start, n, *more, **options)
 
     TensorStorage._copy_journal = half  # type: ignore[method-assign]
     writer.extend(rows(2, 40))
@@ -94,6 +96,68 @@ def test_a_writer_that_stops_in_a_row_costs_nothing(storage: Any, number: signal
         pool.stop(1.0)
 
 
+def episode(first: int, n: int) -> TensorDict:
+    """Steps with stacks of two frames, whose values count on from ``first``."""
+    count = torch.arange(first, first + n)[:, None]
+    stacks = (torch.cat([count, count + 1], -1)[..., None] * torch.ones(8, dtype=torch.int64)).contiguous()
+    following = TensorDict({"pixels": stacks + 1, "done": torch.zeros(n, 1, dtype=torch.bool)}, [n])
+    return TensorDict({"pixels": stacks, "count": count, "next": following}, [n])
+
+
+def signal_between_frames(worker: Worker, task: tuple[Any, int]) -> None:
+    """Write an episode, and go on with it until a signal comes while its frames are being written."""
+    writer, number = task
+    writer.extend(episode(1000, 10))
+    worker.say(os.getpid())
+    write = FrameStore.write
+
+    def half(store: FrameStore, start: int, n: int, *args: Any, **options: Any) -> None:
+        write(store, start, n // 2, args[0], *(each[: n // 2] for each in args[1:]), **options)
+        store._frames[(start + n // 2) % args[0], :3] = -1
+        os.kill(os.getpid(), number)
+        write(store, start, n, *args, **options)
+
+    FrameStore.write = half  # type: ignore[method-assign]
+    writer.extend(episode(1010, 20))
+    worker.say("went on")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_frames_that_are_stored_once_are_finished_too(number: signal.Signals) -> None:
+    """Others compare and store the frames of a writer that was stopped or killed between them."""
+    storage = LazyTensorStorage(100, compact={"pixels": 2})
+    buffer = ReplayBuffer(storage=storage, batch_size=50)
+    writers = buffer.writers(1, episode(0, 1))
+    assert writers is not None
+    buffer.extend(episode(0, 80))
+    pool = Pool(1, "tests.replay.test_journal:signal_between_frames")
+
+    def counts_of_whole_rows() -> list[int]:
+        data = buffer[:]
+        assert (data["pixels"] == data["count"][..., None] + torch.tensor([[0], [1]])).all()
+        assert torch.equal(data["next", "pixels"], data["pixels"] + 1)
+        return sorted(data["count"].flatten().tolist())
+
+    try:
+        pool.begin([(writers[0], int(number))])
+        pid = pool.receive(0)
+        assert within_limit(lambda: state_of(pid) in "TZX")
+        assert within_limit(lambda: len(buffer) > 0 and buffer.write_count == 110)
+        expected = [*range(80), *range(1000, 1030)]
+        remaining = counts_of_whole_rows()
+        assert set(range(1000, 1030)) < set(remaining) < set(expected)
+        if number == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+            assert pool.receive(0) == "went on"
+            assert counts_of_whole_rows() == remaining
+        buffer.extend(episode(2000, 150))
+        assert set(counts_of_whole_rows()) <= set(range(2050, 2150))
+        assert len(buffer) >= 98
+    finally:
+        pool.kill()
+        pool.stop(1.0)
+
+
 def state_of(pid: int) -> str:
     """The state of a process as the system names it; X if it has ended."""
     try:
@@ -103,7 +167,7 @@ def state_of(pid: int) -> str:
 
 
 def test_rows_of_a_killed_program_are_finished_later(tmp_path: Path) -> None:
-    """A storage that opens the folder finishes the rows of the killed writer."""
+    """Loading, and a storage that opens the folder, finish the rows of the killed writer."""
     buffer = ReplayBuffer(storage=LazyMemmapStorage(100, scratch_dir=tmp_path))
     writers = buffer.writers(1, rows(0, 1))
     assert writers is not None
@@ -116,5 +180,9 @@ def test_rows_of_a_killed_program_are_finished_later(tmp_path: Path) -> None:
     finally:
         pool.kill()
         pool.stop(1.0)
+    copied = shutil.copytree(tmp_path, tmp_path / "copy")
+    loaded = ReplayBuffer(storage=LazyTensorStorage(100), batch_size=50)
+    loaded.loads(copied)
+    assert counts(loaded) == {0: 50, 1: 10, 2: 40}
     again = ReplayBuffer(storage=LazyMemmapStorage(100, scratch_dir=tmp_path, existsok=True), batch_size=50)
     assert counts(again) == {0: 50, 1: 10, 2: 40}

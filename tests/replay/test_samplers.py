@@ -187,6 +187,17 @@ def test_wrong_priorities_change_nothing() -> None:
         PrioritizedSampler(4, -1.0, 1.0)
 
 
+def test_rows_that_were_not_written_have_no_priority() -> None:
+    """A row without data is never drawn, and what is written there later has the priority of new rows."""
+    buffer = prioritized(10, beta=0.0, batch_size=600)
+    buffer.extend(numbered(6))
+    with pytest.raises(StateError, match="row 8 does not exist; the buffer has 6 rows"):
+        buffer.update_priority(torch.tensor([0, 8]), 50.0)
+    counts = buffer.sample()["number"].bincount()
+    assert len(counts) == 6
+    assert counts.min() > 50
+
+
 def test_replaced_rows_lose_their_priorities() -> None:
     buffer = prioritized(3, beta=0.0, batch_size=4000)
     buffer.extend(TensorDict({"a": torch.arange(3)}, [3]))

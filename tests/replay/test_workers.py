@@ -18,6 +18,7 @@ from tensordict.nn import TensorDictModule
 
 from steppe import MultiaSyncDataCollector, MultiSyncDataCollector, SerialEnv, SyncDataCollector
 from steppe.systems import open_descriptors
+from steppe.transforms import MultiStepTransform
 from steppe.workers import Pool, Worker
 from steppe_replay import (
     LazyMemmapStorage,
@@ -182,6 +183,22 @@ def test_random_frames_come_before_those_of_the_policy() -> None:
     value = buffer[:]["value"]
     assert buffer.write_count == len(value) == collector.stats()["frames"] >= 200
     assert 60 <= int((value == 0).sum()) <= 120
+
+
+@pytest.mark.parametrize("kind", [MultiaSyncDataCollector, MultiSyncDataCollector])
+def test_workers_write_the_steps_that_wait_at_their_end(kind: Any) -> None:
+    """The last steps of each worker have the rewards there are."""
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(500), transform=MultiStepTransform(4, 1.0))
+    with kind([make_env] * 2, None, frames_per_batch=22, total_frames=110, replay_buffer=buffer) as collector:
+        for _ in collector:
+            pass
+    data = buffer[:]
+    assert len(data) == buffer.write_count == collector.stats()["frames"]
+    ids, step = data["collector", "traj_ids"], data["observation"].reshape(len(data), -1)[:, 0].long()
+    assert len(torch.stack([ids, step], -1).unique(dim=0)) == len(data)
+    lengths = {int(i): int((ids == i).sum()) for i in ids.unique()}
+    left = torch.tensor([min(4, lengths[int(i)] - int(s)) for i, s in zip(ids, step - step.min(), strict=True)])
+    assert torch.equal(data["steps_to_next_obs"], left)
 
 
 def test_a_buffer_has_data_of_the_caller_and_of_workers() -> None:

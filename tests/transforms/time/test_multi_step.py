@@ -292,9 +292,11 @@ def test_workers_sum_the_rewards_of_their_own_batches():
         collector.shutdown(timeout=CHILD)
     data = buffer[:]
 
-    assert len(buffer) >= 70 - 2 * 2 - 2 * 7
-    k = (5 - data["observation"].flatten() % 5).clamp(max=3)
-    assert torch.equal(data["steps_to_next_obs"], k.long())
+    assert len(buffer) == collector.stats()["frames"]
+    k = (5 - data["observation"].flatten() % 5).clamp(max=3).long()
+    shorter = data["steps_to_next_obs"] != k  # at the end of each worker, where no more data came
+    assert shorter.sum() <= 2 * 2
+    assert (data["steps_to_next_obs"][shorter] < k[shorter]).all()
 
 
 def test_the_reward_is_transformed_on_the_way_out():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from steppe_replay.data_order import time_first, written
+from steppe_replay.data_order import held_back, time_first, written
 from steppe_replay.ring import RingStream
 from steppe_replay.tensor_storage import TensorStorage
 
@@ -40,8 +40,16 @@ class BufferWriter:
     def extend(self, batch: Any) -> None:
         """Write rows, see :meth:`ReplayBuffer.extend`."""
         data = written(batch, self.transforms)
-        if 0 in data.batch_size:  # a transform waits for more data
-            return
+        if 0 not in data.batch_size:  # otherwise a transform waits for more data
+            self._store(data)
+
+    def flush(self) -> None:
+        """Write the rows that transforms hold back, because no more data comes."""
+        for data in held_back(self.transforms):
+            self._store(data)
+
+    def _store(self, data: Any) -> None:
+        """Write rows that have passed the transforms."""
         data = time_first(data, self.storage.ndim, self.dim_extend)
         self.storage.attach()
         if self.storage.ring is None:

@@ -17,7 +17,7 @@ from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import CPU
 from steppe_replay import checkpoint
 from steppe_replay.buffer_writer import BufferWriter
-from steppe_replay.data_order import over_time, read, time_first, written
+from steppe_replay.data_order import held_back, over_time, read, time_first, written
 from steppe_replay.prefetch import Prefetch
 from steppe_replay.row_choice import choose_rows
 from steppe_replay.row_index import as_caller_index, as_numpy_index, as_rows
@@ -233,19 +233,15 @@ class ReplayBuffer:
     def flush(self) -> int:
         """Write the rows that transforms hold back until more data comes, such as the last of a MultiStepTransform.
 
-        Call it when collecting has ended. What workers hold back themselves, see ``writers``, stays with them.
+        Call it when collecting has ended. Workers that write themselves, see ``writers``, do so when they end.
 
         Returns:
             How many rows were written.
         """
         n = 0
-        for i in reversed(range(len(self._transforms))):
-            flush = getattr(self._transforms[i][0], "flush", None)
-            data = None if flush is None else flush()
-            if data is not None:
-                data = written(data, self._transforms[:i])
-                n += data.batch_size[: self._storage.ndim].numel()
-                self._store(data, single=False)
+        for data in held_back(self._transforms):
+            n += data.batch_size[: self._storage.ndim].numel()
+            self._store(data, single=False)
         return n
 
     def _store(self, data: Any, *, single: bool) -> torch.Tensor:
@@ -300,6 +296,7 @@ class ReplayBuffer:
                     storage.lay_out(data, example=True)
         except NotSupported:
             return None
+        self.flush()  # what comes from now on does not pass through the transforms of this process
         return [BufferWriter(storage, self._transforms, self.dim_extend) for _ in range(n)]
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -330,8 +327,8 @@ class ReplayBuffer:
             batch_size = self._batch_size
             if batch_size is None:
                 raise SpecError(f"{type(self).__name__}.sample needs batch_size=, here or when the buffer is made.")
-        elif batch_size < 1:
-            raise SpecError(f"{type(self).__name__}.sample: batch_size must be at least 1, found {batch_size}.")
+        elif isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+            raise SpecError(f"{type(self).__name__}.sample: batch_size must be an int >= 1, found {batch_size!r}.")
         data, info = self._prefetch.next() if batch_size == self._batch_size else self._sample(batch_size)
         return (data, info) if return_info else data
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from steppe.errors import SpecError
 
-__all__ = ["over_time", "read", "time_first", "written"]
+__all__ = ["held_back", "over_time", "read", "time_first", "written"]
 
 
 def written(data: Any, transforms: Sequence[tuple[Callable[[Any], Any], bool]]) -> Any:
@@ -20,6 +20,15 @@ def written(data: Any, transforms: Sequence[tuple[Callable[[Any], Any], bool]]) 
             with torch.no_grad():
                 data = function(data)
     return data
+
+
+def held_back(transforms: Sequence[tuple[Callable[[Any], Any], bool]]) -> Iterator[Any]:
+    """Yield data that transforms hold back until more data comes, as it is stored; they hold nothing afterwards."""
+    for i in reversed(range(len(transforms))):
+        flush = getattr(transforms[i][0], "flush", None)
+        data = None if flush is None else flush()
+        if data is not None:
+            yield written(data, transforms[:i])
 
 
 def over_time(transforms: Sequence[tuple[Callable[[Any], Any], bool]]) -> bool:

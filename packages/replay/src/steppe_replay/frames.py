@@ -75,7 +75,15 @@ class FrameStore:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def write(
-        self, start: int, n: int, columns: int, root: torch.Tensor, following: torch.Tensor, follows: bool
+        self,
+        start: int,
+        n: int,
+        columns: int,
+        root: np.ndarray,
+        following: np.ndarray,
+        *,
+        follows: bool,
+        locked: bool = False,
     ) -> None:
         """Write columns.
 
@@ -83,13 +91,14 @@ class FrameStore:
             start: the position of the first column.
             n: number of columns.
             columns: columns of the storage.
-            root: ``[n, *lead, *shape]``.
+            root: ``[n, *lead, *shape]``, or the rows one behind the other.
             following: the same below ``"next"``.
             follows: whether the first column follows the column in front of it.
+            locked: the caller holds the lock of the memory.
         """
         k, frame = self.n_frames, self._frames.shape[1:]
-        roots = _array(root).reshape(n, -1, k, *frame)
-        nexts = _array(following).reshape(n, -1, k, *frame)
+        roots = root.reshape(n, -1, k, *frame)
+        nexts = following.reshape(n, -1, k, *frame)
         lanes = roots.shape[1]
         own = ((start + np.arange(n)) % columns)[:, None] * lanes + np.arange(lanes)
         continues = np.zeros((n, lanes), np.bool_)
@@ -128,7 +137,7 @@ class FrameStore:
         reserved: list[tuple[int, int]] = []
         done = 0
         while done < len(at_spare):
-            number, count, _ = self.spare.reserve(len(at_spare) - done)
+            number, count, _ = self.spare.reserve(len(at_spare) - done, locked=locked)
             reserved.append((number, count))
             for a, b in self.spare.parts(number, number + count):
                 at = at_spare[done : done + b - a]
@@ -146,7 +155,7 @@ class FrameStore:
         self._frames[cell * lanes : (cell + part) * lanes] = newest[:part].reshape(-1, *frame)
         self._frames[: (n - part) * lanes] = newest[part:].reshape(-1, *frame)
         for number, count in reserved:
-            self.spare.finish(number, count)
+            self.spare.finish(number, count, locked=locked)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -180,9 +189,9 @@ class StackLeaf:
     def take(self, index: np.ndarray) -> torch.Tensor:
         return self.store.take(index, following=self.following)
 
-
-def _array(values: torch.Tensor) -> np.ndarray:
-    return values.detach().cpu().numpy()
+    def source(self, values: torch.Tensor) -> np.ndarray:
+        """Return values as ``FrameStore.write`` takes them."""
+        return values.detach().cpu().numpy()
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -96,18 +96,22 @@ class LazyMemmapStorage(TensorStorage):
 
     @classmethod
     def in_folder(cls, folder: Path) -> TensorStorage:
-        """Return the storage in a folder, with its own size and dimensions, to read the rows that were finished."""
+        """Return the storage in a folder, with its own size and dimensions, to read its rows.
+
+        Rows that a writer was writing when it was killed are finished first.
+        """
         memory = FileMemory(str(folder / cls.FILE))
         storage = TensorStorage(max_size=1, memory=memory)
         if storage.ring is not None:
             storage.ndim = 1 + len(memory.info["lead"])
             storage.compact = {tuple(key): n for key, _, _, n in memory.info["frames"]}
             storage.max_size = (storage.ring.columns - storage.margin) * storage.lanes
+            storage.ring.finish_others(storage._finish_other, 0.0)
         return storage
 
     @classmethod
     def rows_in(cls, folder: Path) -> dict[str, Any]:
-        """Return the state of the storage in a folder, with the rows that were finished."""
+        """Return the state of the storage in a folder."""
         storage = cls.in_folder(folder)
         return {"rows": None, "write_count": 0, "lead": ()} if storage.ring is None else storage.state_dict()
 
@@ -120,5 +124,5 @@ class LazyMemmapStorage(TensorStorage):
                 f"{self.scratch_dir} has room for {self.ring.columns * self.lanes} rows, and max_size is "
                 f"{self.max_size}."
             )
-        self.ring.finish_others(self._copy_journal, 0.0)
+        self.ring.finish_others(self._finish_other, 0.0)
         self.ring.recover()

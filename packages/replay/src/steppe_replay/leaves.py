@@ -10,13 +10,11 @@ import torch
 from tensordict import NonTensorData, NonTensorStack
 
 from steppe.specs import CPU
-from steppe.storage import large_array
+from steppe.storage import LARGE, large_array
 
 __all__ = ["ArrayLeaf", "DeviceLeaf", "Leaf", "ObjectLeaf", "dtype_name", "take_rows"]
 
 #: numpy has no such dtypes; their bytes are kept as integers.
-#: malloc reuses memory of up to 32 MB without giving it back to the system in between, as large_array does.
-_MALLOC = 32 << 20
 _AS_INTEGERS = {torch.bfloat16: np.dtype("int16")}
 
 
@@ -29,8 +27,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 def take_rows(rows: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Return ``rows[index]``, copied; ``take`` is faster than indexing, and large results reuse earlier memory."""
     shape = (len(index), *rows.shape[1:])
-    if math.prod(shape) * rows.itemsize <= _MALLOC:
+    if math.prod(shape) * rows.itemsize < LARGE:
         return rows.take(index, 0)
+    # malloc may give memory of this size back to the system, which takes as long to fill it with zeros as the copy.
     # With mode="raise", take() copies its result once more, so that an error leaves `out` alone.
     return rows.take(index, 0, large_array(shape, rows.dtype), "clip")
 
@@ -49,8 +48,11 @@ class Leaf(Protocol):
     def take(self, index: np.ndarray) -> Any:
         """Return a copy of rows, ``[len(index), *shape]``."""
 
-    def write(self, start: int, stop: int, values: Any) -> None:
-        """Write rows ``start`` to ``stop`` with values ``[n, *lead, *shape]``."""
+    def source(self, values: Any) -> Any:
+        """Return values ``[n, *lead, *shape]`` as ``write`` takes them, or parts of them."""
+
+    def write(self, start: int, stop: int, source: Any) -> None:
+        """Write rows ``start`` to ``stop``."""
 
     def put(self, index: np.ndarray, values: Any) -> None:
         """Write single rows with values ``[len(index), *shape]``."""
@@ -72,22 +74,22 @@ class ArrayLeaf:
         self._as_integers = dtype in _AS_INTEGERS
         #: ``from_numpy(quick(index, 0))`` are rows, for as many as ``most_quick``.
         self.quick = None if self._as_integers else rows.take
-        self.most_quick = _MALLOC // max(1, rows.itemsize * math.prod(self.shape))
+        self.most_quick = LARGE // max(1, rows.itemsize * math.prod(self.shape))
 
     def take(self, index: np.ndarray) -> torch.Tensor:
         values = torch.from_numpy(take_rows(self.rows, index))
         return values.view(self._kind) if self._as_integers else values
 
-    def write(self, start: int, stop: int, values: torch.Tensor) -> None:
-        rows, source = self.rows[start:stop], self._array(values)
+    def write(self, start: int, stop: int, source: np.ndarray) -> None:
+        rows = self.rows[start:stop]
         if source.shape != rows.shape:  # several lanes
             rows = rows.reshape(source.shape)
         rows[...] = source
 
     def put(self, index: np.ndarray, values: torch.Tensor) -> None:
-        self.rows[index] = self._array(values)
+        self.rows[index] = self.source(values)
 
-    def _array(self, values: torch.Tensor) -> np.ndarray:
+    def source(self, values: torch.Tensor) -> np.ndarray:
         if values.requires_grad or not values.is_cpu:
             values = values.detach().cpu()
         if self._as_integers:
@@ -110,9 +112,12 @@ class DeviceLeaf:
     def take(self, index: np.ndarray) -> torch.Tensor:
         return self.rows.index_select(0, torch.from_numpy(index).to(self.rows.device))
 
-    def write(self, start: int, stop: int, values: torch.Tensor) -> None:
+    def source(self, values: torch.Tensor) -> torch.Tensor:
+        return values.detach()
+
+    def write(self, start: int, stop: int, source: torch.Tensor) -> None:
         rows = self.rows[start:stop]
-        rows.copy_(values.detach().reshape(rows.shape))
+        rows.copy_(source.reshape(rows.shape))
 
     def put(self, index: np.ndarray, values: torch.Tensor) -> None:
         self.rows[torch.from_numpy(index).to(self.rows.device)] = values.detach().to(self.rows.device)
@@ -133,8 +138,11 @@ class ObjectLeaf:
     def take(self, index: np.ndarray) -> NonTensorStack:
         return NonTensorStack(*(NonTensorData(self.rows[i]) for i in index.tolist()))
 
-    def write(self, start: int, stop: int, values: Any) -> None:
-        self.rows[start:stop] = self._listed(values, stop - start)
+    def source(self, values: Any) -> Any:
+        return values
+
+    def write(self, start: int, stop: int, source: Any) -> None:
+        self.rows[start:stop] = self._listed(source, stop - start)
 
     def put(self, index: np.ndarray, values: Any) -> None:
         for i, value in zip(index.tolist(), self._listed(values, len(index)), strict=True):

@@ -205,13 +205,15 @@ class PrioritizedSampler(Sampler):
         if not len(rows):
             return
         if storage is not None and storage.ring is not None:
-            tree = self.follow(storage)
+            tree, n_rows = self.follow(storage), storage.ring.n_used * storage.lanes
         elif self._tree is not None:
-            tree = self._tree
+            tree, n_rows = self._tree, self._tree.n
         else:
             raise StateError("update_priority: this buffer has no rows yet.")
-        if largest_row >= tree.n:
-            raise StateError(f"update_priority: row {largest_row} does not exist; the buffer has room for {tree.n}.")
+        if largest_row >= n_rows:
+            raise StateError(
+                f"update_priority: row {largest_row} does not exist; the buffer has {n_rows} rows. Nothing was changed."
+            )
         tree.set(rows, self._weights(values))
         largest = float(values.max())
         self._largest = largest if self._largest is None else max(self._largest, largest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -78,6 +79,8 @@ class Ring:
         self.columns = len(self.stamps)
         has_journal = number == 0 and isinstance(memory, FileMemory) and ("#slots",) in memory.arrays
         self.journal = Journal(memory) if has_journal else None  # type: ignore[arg-type]
+        # Python reads and writes numbers in a memoryview in half the time.
+        self._counts = self.words.data
         # A lock is a memory barrier. Processors other than x86 may otherwise see writes in another order.
         self._barrier = threading.Lock()
 
@@ -90,22 +93,25 @@ class Ring:
     @property
     def begun(self) -> int:
         """Columns that writers have begun so far."""
-        return int(self.words[BEGUN])
+        count: int = self._counts[BEGUN]
+        return count
 
     @property
     def finished(self) -> int:
         """Columns that writers have finished so far."""
-        return int(self.words[FINISHED])
+        count: int = self._counts[FINISHED]
+        return count
 
     @property
     def n_used(self) -> int:
         """Cells that were written at least once; the first ones."""
-        return min(int(self.words[BEGUN]), self.columns)
+        return min(self._counts[BEGUN], self.columns)
 
     @property
     def settled(self) -> bool:
         """Whether no column is being written, so that all used cells hold data."""
-        return bool(self.words[BEGUN] == self.words[FINISHED])
+        counts = self._counts
+        return bool(counts[BEGUN] == counts[FINISHED])
 
     def n_filled(self) -> int:
         """Return the number of cells that hold finished data."""
@@ -120,12 +126,13 @@ class Ring:
             return [(first, first + size)]
         return [(first, self.columns), (0, first + size - self.columns)]
 
-    def reserve(self, n: int, stream: RingStream | None = None) -> tuple[int, int, bool]:
+    def reserve(self, n: int, stream: RingStream | None = None, *, locked: bool = False) -> tuple[int, int, bool]:
         """Reserve columns; other writers and readers keep away from them until ``finish``.
 
         Args:
             n: how many, at most.
             stream: who writes them; None: nothing follows anything.
+            locked: the caller holds the lock of the memory.
 
         Returns:
             The position of the first column, how many were reserved, and whether the first one follows the column in
@@ -134,10 +141,10 @@ class Ring:
         Raises:
             StateError: other writers have reserved every column.
         """
-        words = self.words
-        with self.memory.lock:
+        counts = self._counts
+        with nullcontext() if locked else self.memory.lock:
             while True:
-                start = self._free(int(words[BEGUN]), n)
+                start = self._free(counts[BEGUN], n)
                 if start is not None:
                     break
                 if n == 1:
@@ -149,20 +156,24 @@ class Ring:
             if stream is not None and stream.slot is not None:
                 assert self.journal is not None
                 self.journal.begin(stream.slot, start, n)
-            for first, last in self.parts(start, start + n):
-                self.stamps[first:last] = np.arange(-1 - start, -1 - start - (last - first), -1)
-                self.breaks[first:last] = False
-                start += last - first
-            start -= n
-            before = -1 if stream is None or stream.clears != words[CLEARS] else stream.end
+            self._mark(start, n)
+            before = -1 if stream is None or stream.clears != counts[CLEARS] else stream.end
             follows = before == start
             if not follows:
                 self.breaks[start % self.columns], self.links[start % self.columns] = True, max(before, 0)
             if stream is not None:
-                stream.end, stream.clears = start + n, int(words[CLEARS])
+                stream.end, stream.clears = start + n, counts[CLEARS]
             # Last, because readers take what is before this position for unchanged.
-            words[BEGUN] = start + n
+            counts[BEGUN] = start + n
         return start, n, follows
+
+    def _mark(self, start: int, n: int) -> None:
+        """Stamp columns as being written, each following the one in front of it."""
+        position = start
+        for first, last in self.parts(start, start + n):
+            self.stamps[first:last] = np.arange(-1 - position, -1 - position - (last - first), -1)
+            self.breaks[first:last] = False
+            position += last - first
 
     def _free(self, start: int, n: int) -> int | None:
         """Return the first position from ``start`` with ``n`` columns that nobody writes; None if there is none."""
@@ -183,42 +194,42 @@ class Ring:
             start += (taken - start) % self.columns + 1
         return None
 
-    def finish(self, start: int, n: int, stream: RingStream | None = None) -> None:
-        """Let readers read reserved columns."""
+    def finish(self, start: int, n: int, stream: RingStream | None = None, *, locked: bool = False) -> None:
+        """Let readers read reserved columns; ``locked`` if the caller holds the lock of the memory."""
         self._stamp(start, n)
-        with self.memory.lock:
+        with nullcontext() if locked else self.memory.lock:
             if stream is not None and stream.slot is not None:
                 assert self.journal is not None
                 if self.journal.end(stream.slot):
                     return
-            self.words[FINISHED] += n
+            self._counts[FINISHED] += n
 
     def _stamp(self, start: int, n: int) -> None:
-        position = start
         with self._barrier:
             for first, last in self.parts(start, start + n):
-                self.stamps[first:last] = np.arange(1 + position, 1 + position + last - first)
-                position += last - first
+                stamps = self.stamps[first:last]
+                np.abs(stamps, stamps)
 
-    def finish_others(self, copy: Callable[[int, int, int], None], timeout: float | None = None) -> None:
+    def finish_others(self, copy: Callable[[int, int, int, bool], None], timeout: float | None = None) -> None:
         """Finish columns of writers that were stopped or killed.
 
         Args:
-            copy: copies rows of a slot of the journal to positions: a function of the slot, the first position and how
-                many columns.
+            copy: copies rows of a slot of the journal to positions, under the lock of the memory: a function of the
+                slot, the first position, how many columns, and whether the first one follows the column in front of it.
             timeout: seconds that a writer has to go on; None: those of the journal.
         """
 
         def finish(slot: int, start: int, n: int) -> None:
+            cell = start % self.columns
             if self.begun < start + n:  # the writer was killed in the middle of reserve()
-                for first, last in self.parts(start, start + n):
-                    self.stamps[first:last] = -1
-                    self.breaks[first:last] = False
-                self.breaks[start % self.columns], self.links[start % self.columns] = True, 0
-                self.words[BEGUN] = start + n
-            copy(slot, start, n)
+                self._mark(start, n)
+                self.breaks[cell], self.links[cell] = True, 0
+                self._counts[BEGUN] = start + n
+            # Since the writer has stopped, others may have written over the column in front.
+            follows = not self.breaks[cell] and self.stamps[(start - 1) % self.columns] == start
+            copy(slot, start, n, follows)
             self._stamp(start, n)
-            self.words[FINISHED] += n
+            self._counts[FINISHED] += n
 
         if self.journal is not None and not (self.settled and timeout is None):
             self.journal.finish_others(finish, *(() if timeout is None else (timeout,)))
@@ -283,7 +294,7 @@ class Ring:
             margin: how many columns before its own one a cell needs.
         """
         with self._barrier:
-            now = int(self.words[BEGUN])
+            now = self._counts[BEGUN]
         if now == begun:
             return None
         bad: np.ndarray = (cells - begun) % self.columns < now - begun + margin

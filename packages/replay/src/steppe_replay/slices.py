@@ -106,6 +106,9 @@ class SliceSampler(Sampler):
         self.num_slices, self.slice_len = num_slices, slice_len
         self.end_keys = [end_key] if end_key is not None else list(end_keys) if end_keys is not None else None
         self.traj_key, self.truncated_key, self.strict_length = traj_key, truncated_key, strict_length
+        path = () if truncated_key is None else as_path_tuple(truncated_key)
+        #: The entries that mark the ends of slices: truncated, and done and terminated beside it.
+        self._marks = [path, *((*path[:-1], name) for name in ("done", "terminated"))]
         self.span = span if isinstance(span, tuple) else (span, span)
         self.cache_values = cache_values
         self._fixed = ends if ends is not None else trajectories
@@ -213,8 +216,7 @@ class SliceSampler(Sampler):
         if self.truncated_key is None:
             return {}
         assert isinstance(storage, TensorStorage)
-        path = as_path_tuple(self.truncated_key)
-        done_key, terminated_key = ((*path[:-1], name) for name in ("done", "terminated"))
+        path, done_key, terminated_key = self._marks
         shape = (len(index), 1)
         truncated = np.zeros(shape, np.bool_)
         truncated[last] = True

@@ -28,7 +28,8 @@ __all__ = ["TensorStorage", "as_path_tuple"]
 
 #: Bytes that are written at once. A writer that is killed costs the rows that it was writing, if there is no journal.
 _CHUNK = 1 << 20
-#: With a journal, rows are copied twice: the second time from the cache of the processor.
+#: With a journal, rows are copied twice: the second time from the cache of the processor. Images that are stored once
+#: are compared with each other too, and in few calls of numpy.
 _JOURNAL_CHUNK = 1 << 18
 
 Path = tuple[str, ...]
@@ -124,9 +125,9 @@ class TensorStorage(Storage):
         self.compact: dict[Path, int] = {as_path_tuple(key): int(n) for key, n in stacks.items()}
         self._memory = PrivateMemory() if memory is None else memory
         self._leaves: dict[Path, Any] = {}
-        self._journal: dict[Path, tuple[ArrayLeaf, ArrayLeaf]] = {}
+        self._journal: dict[Path, ArrayLeaf] = {}
         self._tree = _Node(())
-        self._quick = self._most = 0
+        self._quick = self._most = self._slot_rows = 0
         self._frames: list[FrameStore] = []
         self._stream: RingStream | None = None
         self._layout_lock = threading.RLock()
@@ -155,7 +156,7 @@ class TensorStorage(Storage):
         if self._memory.refresh():
             self._attach()
         if self.ring is not None and not self.ring.settled:
-            self.ring.finish_others(self._copy_journal)
+            self.ring.finish_others(self._finish_other)
         return self.ring is not None
 
     def _attach(self) -> None:
@@ -195,11 +196,13 @@ class TensorStorage(Storage):
             for depth in range(1, len(path)):
                 node = node.group(path[depth - 1], self._nodes[path[:depth]])
             node.leaves.append((path[-1], getattr(leaf, "quick", None), leaf))
+        self._needed = self._required | self.compact.keys()
         self._journal = {
-            path: (ArrayLeaf(memory.arrays[("#journal", *path)], leaf.dtype), leaf)
+            path: ArrayLeaf(memory.arrays[("#journal", *path)], leaf.dtype)
             for path, leaf in self._leaves.items()
             if ("#journal", *path) in memory.arrays
         }
+        self._slot_rows = len(next(iter(self._journal.values())).rows) // N_SLOTS if self._journal else 0
         self._most = self._most_columns()
         self._quick = min((getattr(leaf, "most_quick", 1 << 40) for leaf in self._leaves.values()), default=0)
 
@@ -244,8 +247,8 @@ class TensorStorage(Storage):
             "required": [path for path in values if not example or path[0] == "next"],
         }
         regions += self._array_regions(new, n_rows)
-        if self._memory.is_shared and not frames:
-            regions += self._journal_regions(new, lanes, columns)
+        if self._memory.is_shared:
+            regions += _journal_regions(info, lanes, columns)
         with self._memory.lock:
             if not self._memory.refresh() and not self._memory.info:
                 self._memory.add(regions, info)
@@ -293,27 +296,6 @@ class TensorStorage(Storage):
             return []
         return [Region(path, dtype_name(dtype), (n_rows, *shape)) for path, dtype, shape in new if dtype is not None]
 
-    def _journal_regions(
-        self, new: Sequence[tuple[Path, Any, tuple[int, ...]]], lanes: int, columns: int
-    ) -> list[Region]:
-        """Return the arrays of a journal of these entries, with the rows of all slots one behind the other."""
-        n_bytes = sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in new) * lanes
-        most = max(1, min(_JOURNAL_CHUNK // max(1, n_bytes), columns))
-        return [
-            *Journal.regions(),
-            *(Region(("#journal", *path), dtype_name(dtype), (N_SLOTS * most * lanes, *s)) for path, dtype, s in new),
-        ]
-
-    def _copy_journal(self, slot: int, start: int, n: int) -> None:
-        """Copy columns from a slot of the journal to their places."""
-        assert self.ring is not None
-        first = slot * self._most * self.lanes
-        for a, b in self.ring.parts(start, start + n):
-            size = (b - a) * self.lanes
-            for journal, leaf in self._journal.values():
-                leaf.rows[a * self.lanes : b * self.lanes] = journal.rows[first : first + size]
-            first += size
-
     @_one_thread
     def _extend_layout(self, values: Mapping[Path, Any]) -> None:
         """Add entries that came later."""
@@ -331,7 +313,7 @@ class TensorStorage(Storage):
                 ]
                 regions = self._array_regions(new, n_rows)
                 if self._journal:
-                    n = len(next(iter(self._journal.values()))[0].rows)
+                    n = N_SLOTS * self._slot_rows
                     regions += [Region(("#journal", *each.key), each.dtype, (n, *each.shape[1:])) for each in regions]
                 self._memory.add(regions, {**info, "leaves": [*info["leaves"], *added]})
         self._attach()
@@ -359,12 +341,9 @@ class TensorStorage(Storage):
                     f"{value.dtype}; the storage has shape {tuple(leaf.shape)} and dtype {leaf.dtype}. Nothing was "
                     "written."
                 )
-        missing = [path for path in (*self._required, *self.compact) if path not in values]
-        if missing:
-            raise SpecError(
-                f"This data lacks {', '.join(map(_named, sorted(missing)))}, which the first data of the storage had. "
-                "Nothing was written."
-            )
+        if not self._needed <= values.keys():
+            missing = ", ".join(map(_named, sorted(self._needed - values.keys())))
+            raise SpecError(f"This data lacks {missing}, which the first data of the storage had. Nothing was written.")
         if new:
             grown = {path[:depth] for path in new for depth in range(1, len(path))}
             if any(path in leaves for path in grown) or any(path in {p[: len(path)] for p in leaves} for path in new):
@@ -404,48 +383,79 @@ class TensorStorage(Storage):
                 f"{tuple(data.batch_size)} (time first). Nothing was written."
             )
         values = self._checked(data, self.ndim)
-        leaves = [(leaf, values.get(path)) for path, leaf in self._leaves.items() if not isinstance(leaf, StackLeaf)]
+        sources = {
+            path: None if (value := values.get(path)) is None else leaf.source(value)
+            for path, leaf in self._leaves.items()
+        }
         stream = self._stream if stream is None else stream
-        most = self._most
         slot = None if stream is None else stream.join(ring)
         done, cells = 0, []
         while done < n:
+            size = min(n - done, self._most)
+            part = sources if size == n else _part(sources, done, size)
             if slot is not None:
-                at, size = slot * most * self.lanes, min(n - done, most)
-                for path, (journal, _) in self._journal.items():
-                    value = values.get(path)
-                    if size < n and value is not None:
-                        value = value[done : done + size]
-                    _write(journal, at, at + size * self.lanes, value)
-            start, count, follows = ring.reserve(min(n - done, most), stream)
-            for store in self._frames:
-                root, following = values[store.key], values[store.next_key]
-                part = slice(done, done + count)
-                store.write(start, count, ring.columns, root[part], following[part], follows)
+                at = slot * self._slot_rows
+                for path, journal in self._journal.items():
+                    _write(journal, at, at + size * self.lanes, part[path])
+            start, count, follows = ring.reserve(size, stream)
             if slot is not None:
-                self._copy_journal(slot, start, count)
-            for first, last in ring.parts(start, start + count):
-                whole = done == 0 and last - first == n
-                for leaf, value in leaves if slot is None else ():
-                    part_ = value if whole or value is None else value[done : done + last - first]
-                    _write(leaf, first * self.lanes, last * self.lanes, part_)
-                cells.append((first, last))
-                done += last - first
+                self._copy_journal(slot, start, count, follows)
+            else:
+                self._write_columns(part if count == size else _part(sources, done, count), start, count, follows)
             ring.finish(start, count, stream)
-        ranges = [torch.arange(first * self.lanes, last * self.lanes, device=CPU) for first, last in cells]
-        return ranges[0] if len(ranges) == 1 else torch.cat(ranges or [torch.arange(0, device=CPU)])
+            cells += ring.parts(start, start + count)
+            done += count
+        ranges = [np.arange(first * self.lanes, last * self.lanes) for first, last in cells]
+        return torch.from_numpy(ranges[0] if len(ranges) == 1 else np.concatenate([*ranges, np.arange(0)]))
+
+    def _write_columns(
+        self, sources: Mapping[Path, Any], start: int, n: int, follows: bool, *, locked: bool = False
+    ) -> None:
+        """Write reserved columns.
+
+        Args:
+            sources: values of all entries by path; None: zeros.
+            start: the position of the first column.
+            n: number of columns.
+            follows: whether the first column follows the column in front of it.
+            locked: the caller holds the lock of the memory.
+        """
+        assert self.ring is not None
+        for store in self._frames:
+            root, following = sources[store.key], sources[store.next_key]
+            store.write(start, n, self.ring.columns, root, following, follows=follows, locked=locked)
+        done = 0
+        for first, last in self.ring.parts(start, start + n):
+            part = sources if last - first == n else _part(sources, done, last - first)
+            for path, leaf in self._leaves.items():
+                if not isinstance(leaf, StackLeaf):
+                    _write(leaf, first * self.lanes, last * self.lanes, part[path])
+            done += last - first
+
+    def _copy_journal(self, slot: int, start: int, n: int, follows: bool, *, locked: bool = False) -> None:
+        """Copy columns from a slot of the journal to their places."""
+        first = slot * self._slot_rows
+        rows = slice(first, first + n * self.lanes)
+        sources = {path: journal.rows[rows] for path, journal in self._journal.items()}
+        if self.lanes > 1:
+            sources = {path: part.reshape(n, self.lanes, *part.shape[1:]) for path, part in sources.items()}
+        self._write_columns(sources, start, n, follows, locked=locked)
+
+    def _finish_other(self, slot: int, start: int, n: int, follows: bool) -> None:
+        """Copy the columns of another writer, which has stopped; see ``Ring.finish_others``."""
+        self._copy_journal(slot, start, n, follows, locked=True)
 
     def _most_columns(self) -> int:
         """Return how many columns are written at once."""
         assert self.ring is not None
+        least = [self.ring.columns, *(store.most_columns(self.lanes) for store in self._frames)]
         if self._journal:
-            return len(next(iter(self._journal.values()))[0].rows) // (N_SLOTS * self.lanes)
+            return min(self._slot_rows // self.lanes, *least)
         n_bytes = 0
         for leaf in self._leaves.values():
             if leaf.dtype is not None:
                 n_bytes += math.prod(leaf.shape) * leaf.dtype.itemsize
-        most = max(1, _CHUNK // max(1, n_bytes * self.lanes))
-        return min([most, self.ring.columns, *(store.most_columns(self.lanes) for store in self._frames)])
+        return min(max(1, _CHUNK // max(1, n_bytes * self.lanes)), *least)
 
     def put(self, index: np.ndarray, data: Any) -> None:
         if self.compact:
@@ -490,17 +500,16 @@ class TensorStorage(Storage):
         Raises:
             KeyError: there is no such entry.
         """
-        path = as_path_tuple(key)
-        if path not in self._leaves:
+        if not self.has_entry(key):
             raise KeyError(
                 f"There is no entry {key!r} in this storage, which has {', '.join(sorted(map(_named, self._leaves)))}."
             )
-        value: torch.Tensor = self._leaves[path].take(index).cpu()
+        value: torch.Tensor = self._leaves[key if key in self._leaves else as_path_tuple(key)].take(index).cpu()
         return value
 
     def has_entry(self, key: Any) -> bool:
         """Whether rows have this entry."""
-        return as_path_tuple(key) in self._leaves
+        return key in self._leaves or as_path_tuple(key) in self._leaves  # most keys are paths already
 
     @property
     def shape(self) -> torch.Size:
@@ -567,9 +576,7 @@ class TensorStorage(Storage):
             if any(leaf.dtype is None for leaf in self._leaves.values()):
                 raise NotSupported("Workers cannot write a storage with entries that are no tensors.")
             regions = [Region(key, str(array.dtype), tuple(array.shape)) for key, array in private.arrays.items()]
-            if not self._frames:
-                entries = [(path, leaf.dtype, leaf.shape) for path, leaf in self._leaves.items()]
-                regions += self._journal_regions(entries, self.lanes, self.ring.columns)
+            regions += _journal_regions(private.info, self.lanes, self.ring.columns)
             with shared.lock:
                 shared.add(regions, private.info)
             shared.words[:62] = private.words[:62]
@@ -614,9 +621,26 @@ def _named(path: Path) -> str:
     return repr(path[0] if len(path) == 1 else path)
 
 
-def _write(leaf: Leaf, start: int, stop: int, value: Any) -> None:
-    if value is not None:
-        leaf.write(start, stop, value)
+def _journal_regions(info: Mapping[str, Any], lanes: int, columns: int) -> list[Region]:
+    """Return the arrays of a journal of the entries of a layout, with the rows of all slots one behind the other."""
+    frames = [(path, dtype, shape) for key, shape, dtype, _ in info["frames"] for path in (key, ("next", *key))]
+    entries = [(path, getattr(torch, dtype), shape) for path, dtype, shape in [*info["leaves"], *frames]]
+    n_bytes = sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in entries) * lanes
+    most = max(1, min((_CHUNK if frames else _JOURNAL_CHUNK) // max(1, n_bytes), columns))
+    return [
+        *Journal.regions(),
+        *(Region(("#journal", *path), dtype_name(dtype), (N_SLOTS * most * lanes, *s)) for path, dtype, s in entries),
+    ]
+
+
+def _part(sources: Mapping[Path, Any], start: int, n: int) -> dict[Path, Any]:
+    """Return some columns of all entries."""
+    return {path: None if source is None else source[start : start + n] for path, source in sources.items()}
+
+
+def _write(leaf: Leaf, start: int, stop: int, source: Any) -> None:
+    if source is not None:
+        leaf.write(start, stop, source)
     elif isinstance(leaf, ArrayLeaf):
         leaf.rows[start:stop] = 0
     elif isinstance(leaf, DeviceLeaf):
@@ -625,15 +649,10 @@ def _write(leaf: Leaf, start: int, stop: int, value: Any) -> None:
         leaf.rows[start:stop] = [None] * (stop - start)
 
 
-def items_of(data: TensorDictBase) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of one level."""
-    yield from data.items()
-
-
-def _leaves_of(data: TensorDictBase, path: Path = ()) -> dict[Path, Any]:
+def _leaves_of(data: Any, path: Path = ()) -> dict[Path, Any]:
     """Return the entries of data by path."""
     leaves: dict[Path, Any] = {}
-    for name, value in items_of(data):
+    for name, value in data.items():
         if isinstance(value, torch.Tensor) or is_non_tensor(value) or not is_tensor_collection(value):
             leaves[(*path, name)] = value
         else:
@@ -641,9 +660,9 @@ def _leaves_of(data: TensorDictBase, path: Path = ()) -> dict[Path, Any]:
     return leaves
 
 
-def _nodes_of(data: TensorDictBase, dims: int, path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
+def _nodes_of(data: Any, dims: int, path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
     """Yield the path of each group of data, and the dimensions that it has behind those of rows."""
     yield path, tuple(data.batch_size[dims:])
-    for name, value in items_of(data):
+    for name, value in data.items():
         if is_tensor_collection(value) and not is_non_tensor(value):
             yield from _nodes_of(value, dims, (*path, name))

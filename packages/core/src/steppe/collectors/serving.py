@@ -68,7 +68,7 @@ def serve(worker: Worker, task: dict[str, Any]) -> None:
         worker.say(service.report())
         worker.serve(service)
     finally:
-        service.collector.shutdown(raise_on_error=False)
+        service.end()
 
 
 class WorkerLink(Service):
@@ -109,6 +109,13 @@ class WorkerLink(Service):
             self.worker.new_modules(),
             AgentDeclarations.of(policy),
         )
+
+    def end(self) -> None:
+        """Shut the collector down, after the writer of a replay buffer has written what it holds back."""
+        try:
+            getattr(self.collector.replay_buffer, "flush", bool)()
+        finally:
+            self.collector.shutdown(raise_on_error=False)
 
     # -- messages of the caller ---------------------------------------------------------------------------------
 
@@ -175,7 +182,11 @@ class WorkerLink(Service):
         """Collect a batch; return it, None if it is in shared memory or delivered, and how many steps it has."""
         if self._rows and block != self._block:
             self._write_to(block)
-        batch, steps = self._collected(random), self.backend.batches.steps_of_batch
+        if not self.backend.batches.holds_first_step:
+            self.take_weights()  # all steps of a batch are made with the weights of its first step
+        batch, _ = self.collector.collect(random_frames=int(random))
+        assert batch is not None
+        steps = self.backend.batches.steps_of_batch
         if self.collector.replay_buffer is not None:
             self.collector.deliver(batch)
             return None, steps
@@ -222,10 +233,3 @@ class WorkerLink(Service):
     def keep_weights(self) -> None:
         """Say that this call runs with the weights of the call before, so the caller may write new ones."""
         self.flags[HAS_WEIGHTS] = 1
-
-    def _collected(self, random: bool) -> TensorDictBase:
-        if not self.backend.batches.holds_first_step:
-            self.take_weights()  # all steps of a batch are made with the weights of its first step
-        batch, _ = self.collector.collect(random_frames=int(random))
-        assert batch is not None
-        return batch

@@ -7,7 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -493,10 +493,8 @@ class Pool:
         """Ask the workers to end, and kill those that have not ended after ``timeout`` seconds."""
         if self.is_ours:
             for connection in self._connections:
-                try:
+                with suppress(Gone, OSError):
                     connection.send(("stop", None))
-                except (Gone, OSError):
-                    pass
             end = time.monotonic() + timeout
             for process, connection in zip(self._processes, self._connections, strict=False):
                 if not _drained(connection, end):

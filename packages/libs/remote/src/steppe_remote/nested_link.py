@@ -74,6 +74,10 @@ class NestedLink:
             self.backend.weights.write(weights.newest.values)
         self._versions_apart = weights.newest.version - self.backend.policy_version
 
+    def end(self) -> None:
+        """Shut the collector down."""
+        self.collector.shutdown(raise_on_error=False)
+
     def call(self, message: Any) -> Any:
         """Run the method that a message of the caller names, and return its result."""
         kind, *arguments = message

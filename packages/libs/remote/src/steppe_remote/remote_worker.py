@@ -187,7 +187,7 @@ class RemoteWorker:
 
         def end() -> None:
             if self._link is not None:
-                self._link.collector.shutdown(raise_on_error=False)
+                self._link.end()
 
         message = self._run(end)
         self._tasks.put(None)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 from steppe.errors import ArgumentError, NotSupported, WorkerError
@@ -36,18 +37,14 @@ class Process:
 
     def kill(self) -> None:
         """Kill the process."""
-        try:
+        with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def reap(self) -> None:
         """Wait until the process has exited. Call this after it has closed its connection, just before its exit."""
         if self._child is True:
-            try:
+            with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-            except ChildProcessError:
-                pass
         elif self._child is not None:
             self._child.wait()
 
