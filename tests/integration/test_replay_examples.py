@@ -64,3 +64,10 @@ def test_sac_runs_on_halfcheetah() -> None:
 def test_dqn_and_sac_learn() -> None:
     assert any(mean_return >= 450 for _, mean_return in example("dqn")["train"](50_000, 0))
     assert any(mean_return >= -250 for _, mean_return in example("sac")["train"](12_000, 0))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_sac_learns_to_run() -> None:
+    curve = example("sac")["train"](20_000, 0, evaluate_every=50, name="gym:HalfCheetah-v5")
+    assert any(mean_return >= 300 for _, mean_return in curve)
