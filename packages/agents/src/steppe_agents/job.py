@@ -142,8 +142,9 @@ class Job:
             self._advance(0)
         if not self._parts:
             return None
-        rows: Any = Trajectories.cat(self._parts)
-        rows = rows[rows.row.argsort()]
+        rows: Any = self._parts[0] if len(self._parts) == 1 else Trajectories.cat(self._parts)
+        if bool((rows.row[1:] < rows.row[:-1]).any()):
+            rows = rows[rows.row.argsort()]
         n = len(rows)
         self._parts, self._fetched = [], self._fetched + n
         return rows  # type: ignore[no-any-return]

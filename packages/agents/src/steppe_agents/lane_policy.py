@@ -43,7 +43,7 @@ class LanePolicy:
         self._has_batch = bool(lanes.env.batch_dims)
         self._adds_init = "is_init" not in lanes.env.observation_keys
         self.began: list[int] = []
-        self.places: list[int] = []
+        self.places = np.zeros(lanes.n, np.int64)
         self._writer: SlotWriter
         self._init: torch.Tensor
         with torch.inference_mode(False):  # so that it counts the changes of its values
@@ -60,7 +60,7 @@ class LanePolicy:
         """
         lanes = self._lanes
         self._infos = lanes.infos_of_lanes if lanes.n_steps is not None else lanes.infos_of_rows
-        self.places, self.began = places, []
+        self.places, self.began = np.array(places, np.int64), []
         self._agent_info, self._env_info = root.get("agent_info", None), root.get("env_info", None)
         self._state = root.get("agent_state", None)
         self._init = root.get("is_init") if self._adds_init else self._not_init
@@ -108,9 +108,8 @@ class LanePolicy:
         agent_info, env_info = self._infos
         # In slices, lanes keep their infos.
         if self._lanes.n_steps is None and (agent_info is not None or env_info is not None):
-            for lane, place in zip(at, places, strict=True):
-                self.places[lane] = place
-            index = torch.tensor(self.places, dtype=torch.int64, device=CPU)
+            self.places[at] = places
+            index = torch.from_numpy(self.places)
             self._agent_info = None if agent_info is None else _picked(agent_info, index)
             self._env_info = None if env_info is None else _picked(env_info, index)
 
@@ -125,26 +124,25 @@ class LanePolicy:
 
     def add_entries(self, td: TensorDictBase) -> TensorDictBase:
         """Add infos, ``is_init`` and the state to data ``[n]`` of all lanes; rows that begin get an initial state."""
-        level: dict[Any, Any] = {}
+        level = entries(td) if type(td) is TensorDict else {}
         if self._adds_init:
             level["is_init"] = self._init
         if self._agent_info is not None:
             level["agent_info"] = self._agent_info
         if self._env_info is not None:
             level["env_info"] = self._env_info
-        if type(td) is TensorDict:
-            entries(td).update(level)
-        else:
+        if type(td) is not TensorDict:
             td.update(level)
         if self._state is not None:
             if self.began:
                 self._state = self._lanes.agent_state.begun(td, self._state, self.began)
                 self._writer.write_state(self._state, self.began, self.began)
             if type(td) is TensorDict:
-                entries(td)["agent_state"] = self._state
+                level["agent_state"] = self._state
             else:
                 td.set("agent_state", self._state)
-        self.began = []
+        if self.began:
+            self.began = []
         return td
 
     def act(self, root: TensorDictBase) -> TensorDictBase:
@@ -171,11 +169,11 @@ class LanePolicy:
             written = act(out)
             if written is not out:
                 out = with_written(out, written)
-        state = lanes.agent_state.next_state(out)
+        state = None if before is None else lanes.agent_state.next_state(out)
         self._write(out, before, state, _ALL if index is None else self._rows)
         if state is not None:
             self._state = state if index is None else _merged(before, state, index)
-        if self._adds_init:
+        if self._adds_init and (self._init is not self._not_init or self._init._version):
             self._init = self._no_init()
         if self._has_batch and index is None:
             return out

@@ -45,6 +45,8 @@ class LaneRows:
         self._policy = LanePolicy(lanes)
         self._writer: SlotWriter
         self._ended: list[tuple[RunningRow, bool]] = []
+        #: The values that resets pass to environments: name and numbers of all rows of the segment.
+        self._env_infos: list[tuple[str, Any]] | None = None
         self._truncated: list[int] = []
 
     def problem(self, root: TensorDictBase) -> str | None:
@@ -141,7 +143,9 @@ class LaneRows:
         self._next_limit = 0 if limit is not None else _NO_LIMIT
         self._note_limit()
         # A batch over workers may reset in the step only with the infos that its rows were last given.
-        self._resets_in_step = lanes.env_infos is None and limit is None
+        env_infos = lanes.env_infos
+        self._resets_in_step = env_infos is None and limit is None
+        self._env_infos = None if env_infos is None else [(str(key), value.numpy()) for key, value in env_infos.items()]
         env_root = root.select(*self._env.observation_keys, *self._env.done_keys)
         return env_root if self._has_batch else env_root[0]
 
@@ -266,10 +270,10 @@ class LaneRows:
         are_reset: bool,
     ) -> None:
         """Begin episodes in some lanes, whose infos are at some places."""
-        env_infos = self._lanes.env_infos
+        infos = self._env_infos
         assert self._frames is not None
-        if env_infos is not None:
-            self._frames.loop.reset(at, _dicts(env_infos, places))
+        if infos is not None:
+            self._frames.loop.reset(at, [{name: each[place].tolist() for name, each in infos} for place in places])
         elif not are_reset:
             self._frames.loop.reset(at, [None] * len(at))
         self._policy.begin_rows(at, places)
@@ -287,10 +291,3 @@ class LaneRows:
             for row, alive in ended:
                 self._writer.end(row, alive)
             self._lanes.finished += len(ended)
-
-
-def _dicts(infos: TensorDictBase, places: list[int]) -> list[dict[str, Any] | None]:
-    """Return some rows of infos as a dict of numbers and lists for each."""
-    columns: list[tuple[str, Any]] = [(str(key), value.numpy()) for key, value in infos.items()]
-    dicts: list[dict[str, Any] | None] = [{name: each[place].tolist() for name, each in columns} for place in places]
-    return dicts

@@ -84,18 +84,19 @@ class _BoundBatch(BoundWriter):
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         """Act in some rows, or all."""
-        self.check(self.name)
         some = None if at is None else list(at)
-        self._run(STEP, some, actions)
+        if actions is not WRITTEN:  # the environments are in this process, and say themselves which rows have ended
+            return self._run(self.backend.step_decoded, actions, some, reset=False)  # type: ignore[no-any-return]
+        self._run(self.backend.run, STEP, some)
         assert self.done is not None
-        done: Any = self.done.any(-1)
-        rows = done.nonzero()[0].tolist()
+        rows = self.done.any(-1).nonzero()[0].tolist()
         return self._ended(rows if at is None else [row for row in rows if row in set(at)])
 
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
         """Step all rows and reset the ended ones in one round trip; workers keep the ``env_info`` of their rows."""
-        self.check(self.name)
-        n_reset = self._run(STEP_AND_RESET, None, actions)
+        if actions is not WRITTEN:
+            return self._run(self.backend.step_decoded, actions, None, reset=True)  # type: ignore[no-any-return]
+        n_reset = self._run(self.backend.run, STEP_AND_RESET, None)
         return self._ended(self.flags.was_reset.nonzero()[0].tolist()) if n_reset else []
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
@@ -103,25 +104,20 @@ class _BoundBatch(BoundWriter):
         self.check(self.name)
         if env_info is not None:
             self.storage_rows.write_infos(at, env_info)
-        self._run(RESET, None if len(at) == self.n else list(at), WRITTEN)
+        self._run(self.backend.run, RESET, None if len(at) == self.n else list(at))
 
-    def _run(self, op: int, rows: list[int] | None, actions: Any) -> int:
-        """Carry out an operation, with actions in storage or decoded ones; returns how many rows were reset."""
+    def _run(self, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Let the backend carry out an operation."""
+        self.check(self.name)
         try:
-            if actions is WRITTEN:
-                return self.backend.run(op, rows)
-            return self.backend.step_decoded(actions, rows, reset=op == STEP_AND_RESET)
+            return operation(*arguments, **options)
         except BaseException as error:
             self.failed(error)
             raise
 
     def _ended(self, rows: list[int]) -> Ended:
-        terminated, truncated = self.terminated, self.truncated
-        return [
-            (
-                row,
-                terminated is not None and any(terminated[row].tolist()),
-                truncated is not None and any(truncated[row].tolist()),
-            )
-            for row in rows
-        ]
+        terminated, truncated = (
+            [False] * len(rows) if flags is None else flags[rows].any(-1).tolist()
+            for flags in (self.terminated, self.truncated)
+        )
+        return list(zip(rows, terminated, truncated, strict=True))

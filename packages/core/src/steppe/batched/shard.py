@@ -16,7 +16,7 @@ from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP
 from steppe.batched.storage_rows import arrays_of_rows
 from steppe.batched.td_row import TensorDictRow
 from steppe.batched.unbuffered import run_rows
-from steppe.envs import Loop, Progress, Rows, RowWriter, writer_of_one
+from steppe.envs import Ended, Loop, Progress, Rows, RowWriter, writer_of_one
 from steppe.errors import NotSupported
 from steppe.storage import Storage
 from steppe.workers import ControlBlock, ItemError, Service, Worker
@@ -158,7 +158,7 @@ class ShardService(Service):
         if rows is not None and not rows:
             return 0  # another process may have all rows of a partial step
         if op in (STEP, STEP_AND_RESET):
-            return self.step(rows, reset=op == STEP_AND_RESET)
+            return len(self.step(rows, reset=op == STEP_AND_RESET))
         self.loose.begin()
         self._begin(slice(None) if rows is None else rows)
         on_data, by_masks = op == RESET_ON_DATA, op == RESET_BY_MASKS
@@ -176,7 +176,7 @@ class ShardService(Service):
             return None
         return part.loop.writer.fast_decoder(torch.Size((part.loop.writer.n,)))
 
-    def step(self, rows: list[int] | None = None, *, reset: bool = False, decoded: list[Any] | None = None) -> int:
+    def step(self, rows: list[int] | None = None, *, reset: bool = False, decoded: list[Any] | None = None) -> Ended:
         """Step rows, and reset those that end if ``reset`` is set.
 
         Args:
@@ -185,9 +185,10 @@ class ShardService(Service):
             decoded: decoded actions of all rows, from :meth:`decoder`; by default the shard decodes those in storage.
 
         Returns:
-            How many rows were reset.
+            The rows that were reset. With decoded actions, all rows that ended.
         """
-        n, doing = 0, "step"
+        result: Ended = []
+        doing = "step"
         if reset and self._marked:
             self.was_reset[...] = self._marked = False
         if self._some_begun:
@@ -201,17 +202,20 @@ class ShardService(Service):
                 # An environment on TensorDicts may reset in its step.
                 infos = None if type(part) is _Looped else self._infos_at(None if rows is None else at, first)
                 ended = part.step(at, infos, reset=reset, decoded=decoded)
-                n += len(ended)
-                if reset and ended:
+                if not ended:
+                    continue
+                result += ended
+                if reset:
                     doing = "reset"
-                    part.begin_anew(ended, self._infos_at(ended, first))
+                    at = [row for row, _, _ in ended]
+                    part.begin_anew(at, self._infos_at(at, first))
                     self._marked = True
-                    for row in ended:
+                    for row in at:
                         self.was_reset[first + row] = True
                         self._begin(first + row)
         except Exception as error:
             raise ItemError(self.progress.row, doing) from error
-        return n
+        return result
 
     def _begin(self, rows: Any) -> None:
         """Note that the root of rows is newer than their ``next``."""
@@ -256,12 +260,11 @@ class _Looped:
         self.actions = {key: storage.arrays[key][part] for key in layout.action_keys}
         self.masks = [array[part] for key, array in storage.arrays.items() if key[-1] == "_reset"]
 
-    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: list[Any] | None = None) -> list[int]:
+    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: list[Any] | None = None) -> Ended:
         if decoded is None:
             index: Any = slice(None) if at is None else np.asarray(at, np.int64)
             decoded = self.decode({key: rows[index] for key, rows in self.actions.items()})
-        ended = self.loop.step(decoded, at)
-        return [row for row, _, _ in ended] if ended else []
+        return self.loop.step(decoded, at)
 
     def begin_anew(self, rows: list[int], infos: Any) -> None:
         self.loop.reset(rows, infos)

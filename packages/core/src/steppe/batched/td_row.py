@@ -8,12 +8,14 @@ import torch
 from tensordict import TensorDict
 
 from steppe.batched.loose_entries import LooseRows
-from steppe.envs import ROOT_METHODS, Progress
+from steppe.envs import ROOT_METHODS, Ended, Progress
 from steppe.errors import SpecError
-from steppe.specs import below_next
+from steppe.specs import as_path, below_next
 from steppe.storage import Storage, TensorDictBuilder
 
 __all__ = ["TensorDictRow"]
+
+_ENDED: Ended = [(0, False, False)]  # how it ended is in storage
 
 
 class TensorDictRow:
@@ -37,11 +39,11 @@ class TensorDictRow:
         self._build = TensorDictBuilder(spec)
         self._build_without_info = TensorDictBuilder(spec.exclude("env_info"))
         views = {key: tensor[row] for key, tensor in storage.tensors.items()}
-        root = {key: view for key, view in views.items() if _names(key)[0] != "next"}
-        self._masks = {key: view for key, view in root.items() if _names(key)[-1] == "_reset"}
+        root = {key: view for key, view in views.items() if as_path(key)[0] != "next"}
+        self._masks = {key: view for key, view in root.items() if as_path(key)[-1] == "_reset"}
         self._step_mask = root.get("_step")
-        self._info = {key: view for key, view in root.items() if _names(key)[0] == "env_info"}
-        self._inputs = [(key, view) for key, view in root.items() if _names(key)[-1] not in ("_reset", "_step")]
+        self._info = {key: view for key, view in root.items() if as_path(key)[0] == "env_info"}
+        self._inputs = [(key, view) for key, view in root.items() if as_path(key)[-1] not in ("_reset", "_step")]
         obs, done, reward = env.observation_keys, env.done_keys, env.reward_keys
         self._root_out = [(key, views[key]) for key in (*obs, *done) if key in views]
         self._next_out = [
@@ -61,8 +63,8 @@ class TensorDictRow:
         self._loose.read(self.row, td)
         return td
 
-    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> list[int]:
-        """Step the environment; returns ``[0]`` if the root of the next step is not ``next``.
+    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> Ended:
+        """Step the environment; returns its row 0 if the root of the next step is not ``next``.
 
         Args:
             at: ``[0]`` if the step mask of the row applies, None if not.
@@ -79,7 +81,7 @@ class TensorDictRow:
             td, root = env.step_and_maybe_reset(td)
             self._write(td.get("next"), self._next_out, "next")
             self._write(root, self._root_out, "root")
-            return [0]
+            return _ENDED
         td = env.step(td)
         self._write(td.get("next"), self._next_out, "next")
         for root_view, next_view in self._root_inputs:
@@ -88,7 +90,7 @@ class TensorDictRow:
             return []
         root = env.step_mdp(td)
         self._ended = root if env.any_done(root) else None
-        return [] if self._ended is None else [0]
+        return [] if self._ended is None else _ENDED
 
     def begin_anew(self, rows: list[int], infos: Any) -> None:
         """Reset the row if the last step has ended it."""
@@ -139,7 +141,3 @@ class TensorDictRow:
 
 def _has_info(infos: Any) -> bool:
     return infos is not None and infos[0] is not None
-
-
-def _names(key: Any) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else tuple(key)

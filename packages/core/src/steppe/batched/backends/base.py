@@ -11,6 +11,7 @@ import torch
 
 from steppe.batched.batch_layout import EnvReport
 from steppe.batched.flags import Flags
+from steppe.envs import Ended
 from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -63,8 +64,8 @@ class Backend(ABC):
         """
         return None
 
-    def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
-        """Step rows, None for all, with library actions from :meth:`decoder`; returns how many rows were reset.
+    def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> Ended:
+        """Step rows, None for all, with library actions from :meth:`decoder`; returns the rows that ended.
 
         Args:
             actions: one for each of the rows.

@@ -10,6 +10,7 @@ import torch
 from steppe.batched.backends.base import Backend
 from steppe.batched.flags import Flags
 from steppe.batched.shard import ShardService
+from steppe.envs import Ended
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -31,7 +32,7 @@ class InProcess(Backend):
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
         # The first use may be under inference mode, but tensors of environments must be usable in any mode.
         with torch.inference_mode(False):
-            self._service = self._raising(lambda: ShardService(factories, 0))
+            self._service = self._raising(ShardService, factories, 0)
         self.reports = self._service.reports()
         self.envs = list(self._service.envs.values())
 
@@ -48,26 +49,18 @@ class InProcess(Backend):
         pass
 
     def run(self, op: int, rows: list[int] | None) -> int:
-        try:
-            return self._service.run(op, rows)
-        except ItemError as error:
-            raised = self._caller_error(error)
-        raise raised
+        return self._raising(self._service.run, op, rows)
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
         return self._service.decoder()
 
-    def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
-        try:
-            return self._service.step(rows, reset=reset, decoded=actions)
-        except ItemError as error:
-            raised = self._caller_error(error)
-        raise raised
+    def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> Ended:
+        return self._raising(self._service.step, rows, reset=reset, decoded=actions)
 
     def call(
         self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
     ) -> dict[int, Any]:
-        return self._raising(lambda: self._service.call((method, parts, *arguments)))
+        return self._raising(self._service.call, (method, parts, *arguments))
 
     def stop(self, timeout: float) -> None:
         self.stopped = True
@@ -75,10 +68,10 @@ class InProcess(Backend):
             env.close(raise_if_closed=False)
         self.envs = []
 
-    def _raising(self, function: Callable[[], _T]) -> _T:
+    def _raising(self, function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
         """Call a function; if an environment raises, raise the error that the caller gets."""
         try:
-            return function()
+            return function(*arguments, **options)
         except ItemError as error:
             raised = self._caller_error(error)
         # Raised here, so that the caught error does not become its context.

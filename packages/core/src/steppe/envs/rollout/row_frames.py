@@ -130,6 +130,12 @@ class RowFrames:
             for key in self._moved
             if key in root and key not in self._actions
         ]
+        # A policy may keep its input, so it gets copies of entries in memory that is used again.
+        memory = self._memory
+        self._shown = [(key, array) for key, array in root.items() if key not in memory]
+        self._lent = [(key, root[key], rows.next[key][part]) for key in self._moved if key in memory and key in root]
+        unset = (key for key in self.layout.done_keys if key in memory and key in root and key not in self._moved)
+        self._unset = {key: _unset(root[key].shape[1:]) for key in unset}
 
     def _grow(self) -> None:
         self._move(min(self._capacity * 2, self._most), self._capacity)
@@ -192,13 +198,18 @@ class RowFrames:
                 array[t] = start
         self._filled = t + 1
 
-    def _root_at(self, t: int, others: dict[Any, Any]) -> TensorDictBase:
-        """Return views of the memory of step ``t``, with other entries."""
-        # A policy may keep its input, so entries in memory that is used again are copied for it.
-        self._views = views = {
-            key: torch.from_numpy(array[t, ...].copy() if key in self._memory else array[t, ...])
-            for key, array in self._root.arrays.items()
-        }
+    def _root_at(self, t: int, others: dict[Any, Any], *, is_first: bool = False) -> TensorDictBase:
+        """Return the root of step ``t``: views of memory that is given away, copies of other memory, other entries."""
+        self._views = views = {key: torch.from_numpy(array[t, ...]) for key, array in self._shown}
+        is_filled = self._filled > t
+        for key, root_array, following in self._lent:
+            views[key] = torch.from_numpy(root_array[t, ...].copy() if is_filled else following.copy())
+        for key, flag in self._unset.items():
+            if is_first:
+                flag = torch.from_numpy(self._root.arrays[key][t, ...].copy())
+            elif flag._version:  # a policy has written into it
+                flag = self._unset[key] = _unset(flag.shape)
+            views[key] = flag
         if self._builder is None:
             level: dict[Any, Any] = {**views}
             root: TensorDictBase = build_td(level, self.size, self.layout.device)
@@ -215,7 +226,7 @@ class RowFrames:
             self._copy_root(kept, self._private, ended)
         if ended:
             self._begin_episodes(t, ended, self._most)
-        else:
+        elif self._shown or t - self._filled > self._stretch:
             self._fill_roots(t + 1)
         return self._root_at(t, kept)
 
@@ -297,7 +308,7 @@ class RowFrames:
             assert act is not None
             first = self._kept_for_next_root(root)
             first.update((key, torch.from_numpy(row.copy())) for key, row in self._private_roots)
-            root = self._root_at(self.taken, first)
+            root = self._root_at(self.taken, first, is_first=True)
             root, ended = self._with_policy(act, root, end, goes_on, until_done, stopped)
         return self._detached(root, ended) if goes_on else root
 
@@ -313,7 +324,9 @@ class RowFrames:
         """Step with a policy; return the last root, and the rows that ended in its step."""
         steps, own, keep_root, next_root, t = self.steps, self._advance, self._keep_root, self._next_root, self.taken
         while True:
-            root = with_written(root, act(root))
+            written = act(root)
+            if written is not root:
+                root = with_written(root, written)
             if own is None:
                 ended = steps.advance(root, reset=goes_on or not (until_done or t + 1 == end))
                 keep_root(t, root)
@@ -325,6 +338,7 @@ class RowFrames:
             if ended:
                 self._write_end(t - 1)
             if t == end or (ended and until_done) or (stopped is not None and stopped()):
+                self._fill_roots(t)
                 self.taken = t
                 return root, ended
             if t == self._capacity:
@@ -408,10 +422,12 @@ class RowFrames:
         if column is not None:
             column.append(value)
         elif value is not self._views[key]:
+            self._fill_roots(t)
             before = self._root.tensors[key][:t]
             # The column is stacked to the memory that is used again, so its parts must be elsewhere.
             self._columns[key] = [*(before.clone() if key in self._memory else before).unbind(0), value]
         elif key in self._memory and (value.is_inference() or value._version):
+            self._fill_roots(t + 1)
             self._root.tensors[key][t] = value
 
     def result(self, *, whole: bool = False) -> TensorDictBase:
@@ -485,6 +501,11 @@ class _Steps:
 
 _NONE: Ended = []
 _TD = type(build_td({}))
+
+
+def _unset(shape: tuple[int, ...]) -> torch.Tensor:
+    with torch.inference_mode(False):  # so that it counts the changes of its values
+        return torch.zeros(shape, dtype=torch.bool)
 
 
 def _leaves(name: str, group: TensorDictBase) -> Iterator[tuple[tuple[str, ...], Any]]:
