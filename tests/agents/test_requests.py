@@ -339,7 +339,10 @@ def test_wrong_infos_are_refused_before_anything_moves(workers: int) -> None:
 
 
 def test_an_environment_without_info_spec_gets_no_info() -> None:
-    with Collector(lambda: CountingEnv(3)) as collector, pytest.raises(InfoError, match="takes no env_info"):
+    with (
+        Collector(lambda: CountingEnv(3)) as collector,
+        pytest.raises(InfoError, match=r"takes no env_info, found.*env_info=\{name: example\}"),
+    ):
         collector.execute(env_info=ids("env_id", 3))
 
 

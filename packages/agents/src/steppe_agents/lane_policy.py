@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import RandomActions, with_written
 from steppe.errors import SpecError
-from steppe.specs import CPU
+from steppe.specs import CPU, torch_to_numpy_dtype_dict
 from steppe.storage import build_td, entries, find_entry
 from steppe_agents.slots import SlotWriter
 
@@ -243,7 +243,7 @@ class LanePolicy:
 
 def _array(tensor: torch.Tensor) -> _Array | None:
     """Return a numpy view, which copies a few numbers faster than torch; None for dtypes that numpy has not."""
-    return None if tensor.dtype in (torch.bfloat16, torch.complex32) else tensor.numpy()
+    return tensor.numpy() if tensor.dtype in torch_to_numpy_dtype_dict else None
 
 
 def _picked(data: Any, index: torch.Tensor) -> TensorDict:

@@ -360,7 +360,12 @@ class Requests:
             return None
         infos = as_infos(env_info, self.env_info_spec)
         if self.env_info_spec.is_empty():
-            raise InfoError(f"The environment takes no env_info, found {sorted(map(str, infos.keys(True, True)))}.")
+            names = sorted(map(str, infos.keys(True, True)))
+            raise InfoError(
+                f"The environment takes no env_info, found {names}. Declare the values: GymEnv(..., env_info={{name: "
+                "example}) passes them to reset(options=...), and with env_info_to='attributes' sets attributes. In an "
+                "environment of your own write self.env_info_spec = Composite(name=Unbounded(shape, dtype=...))."
+            )
         nested = sorted(str(name) for name, child in self.env_info_spec.items() if isinstance(child, Composite))
         if nested:
             raise SpecError(f"env_info is flat, one value for each name, but the env_info_spec nests {nested}.")

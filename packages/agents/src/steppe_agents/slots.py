@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import CPU, Composite, Unbounded
+from steppe.specs import CPU, Composite, Unbounded, torch_to_numpy_dtype_dict
 from steppe.storage import Layout, Storage, TensorDictBuilder, find_entry
 from steppe_agents.running_row import RunningRow
 from steppe_agents.trajectories import Trajectories
@@ -23,7 +23,6 @@ from steppe_agents.trajectories import Trajectories
 __all__ = ["Assembly", "Columns", "SlotWriter", "Slots", "Stopped", "slot_length", "step_counts"]
 
 _Tensors = dict[Any, torch.Tensor]
-_NOT_IN_NUMPY = (torch.bfloat16, torch.complex32)
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Size of a block in bytes, and its smallest and largest number of steps.
@@ -233,7 +232,7 @@ class SlotWriter:
             return
         for key, tensor in self.states.items():
             value = find_entry(state, key).detach()
-            if tensor.dtype in _NOT_IN_NUMPY:
+            if tensor.dtype not in torch_to_numpy_dtype_dict:
                 tensor[list(lanes), self.position] = value if rows is None else value[list(rows)]
             else:  # numpy takes a fourth of the time
                 array = value.numpy()

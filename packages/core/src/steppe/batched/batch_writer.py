@@ -116,8 +116,8 @@ class _BoundBatch(BoundWriter):
             raise
 
     def _ended(self, rows: list[int]) -> Ended:
-        terminated, truncated = (
-            [False] * len(rows) if flags is None else flags[rows].any(-1).tolist()
-            for flags in (self.terminated, self.truncated)
-        )
-        return list(zip(rows, terminated, truncated, strict=True))
+        flags: list[list[bool]] = [
+            [False] * len(rows) if array is None else array[rows].any(-1).tolist()
+            for array in (self.terminated, self.truncated)
+        ]
+        return list(zip(rows, *flags, strict=True))
