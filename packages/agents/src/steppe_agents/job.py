@@ -142,7 +142,7 @@ class Job:
             self._advance(0)
         if not self._parts:
             return None
-        rows: Any = self._parts[0] if len(self._parts) == 1 else Trajectories.cat(self._parts)
+        rows: Any = Trajectories.cat(self._parts)
         if bool((rows.row[1:] < rows.row[:-1]).any()):
             rows = rows[rows.row.argsort()]
         n = len(rows)
