@@ -12,7 +12,7 @@ from steppe.envs import RandomActions, with_written
 from steppe.errors import SpecError
 from steppe.specs import CPU, torch_to_numpy_dtype_dict
 from steppe.storage import build_td, entries, find_entry
-from steppe_agents.slots import SlotWriter
+from steppe_agents.slot_writer import SlotWriter
 
 if TYPE_CHECKING:
     from steppe_agents.lanes import Lanes

@@ -15,7 +15,7 @@ from steppe.specs import CPU, below_next
 from steppe.storage import build_td
 from steppe_agents.lane_policy import LanePolicy
 from steppe_agents.running_row import RunningRow
-from steppe_agents.slots import SlotWriter
+from steppe_agents.slot_writer import SlotWriter
 
 if TYPE_CHECKING:
     from steppe_agents.lanes import Lanes

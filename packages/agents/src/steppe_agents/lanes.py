@@ -25,7 +25,8 @@ from steppe_agents.lane_rows import LaneRows
 from steppe_agents.lane_tds import LaneStep, LaneTds
 from steppe_agents.running_row import RunningRow
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Columns, SlotWriter
+from steppe_agents.slot_writer import SlotWriter
+from steppe_agents.slots import Columns
 from steppe_agents.trajectories import Trajectories
 
 __all__ = ["Lanes"]

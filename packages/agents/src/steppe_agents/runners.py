@@ -10,10 +10,12 @@ from tensordict import TensorDict
 
 from steppe.collectors import OWN_ENV, Collector, LocalBackend
 from steppe.errors import StateError
+from steppe_agents.assembly import Assembly
 from steppe_agents.lanes import Lanes
 from steppe_agents.policy_snapshot import PolicySnapshot
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Assembly, Columns, Slots, SlotWriter, slot_length
+from steppe_agents.slot_writer import SlotWriter
+from steppe_agents.slots import Columns, Slots, slot_length
 from steppe_agents.trajectories import Trajectories
 
 __all__ = ["LocalRunner", "Runner"]

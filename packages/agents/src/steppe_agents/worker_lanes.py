@@ -12,7 +12,8 @@ from steppe.storage import Storage
 from steppe_agents.lanes import Lanes
 from steppe_agents.runners import LocalRunner
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Columns, Slots, SlotWriter, Stopped, step_counts
+from steppe_agents.slot_writer import SlotWriter, Stopped
+from steppe_agents.slots import Columns, Slots, step_counts
 from steppe_agents.trajectories import Trajectories
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from steppe.collectors import WorkersBackend
 from steppe.errors import WorkerTimeout
 from steppe.storage import Storage
 from steppe.workers import uninterrupted
+from steppe_agents.assembly import Assembly
 from steppe_agents.runners import Runner
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Assembly, Columns, Slots, slot_length, step_counts
+from steppe_agents.slots import Columns, Slots, slot_length, step_counts
 
 __all__ = ["WorkerRunner"]
 
