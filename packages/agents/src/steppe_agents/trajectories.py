@@ -145,7 +145,7 @@ class Trajectories:
         """Concatenate rows, padded to the longest. The rows of a single argument are not copied."""
         longest = max(each.steps.batch_size[-1] for each in several)
         padded = [each.pad_to(longest) for each in several]
-        joined: Any = padded[0] if len(padded) == 1 else torch.cat(padded, 0)  # type: ignore[call-overload]
+        joined: Any = padded[0] if len(padded) == 1 else torch.cat(padded, 0)  # type: ignore[arg-type]
         return joined  # type: ignore[no-any-return]
 
     def split(self, policy: Any = None) -> Trajectories:

@@ -116,7 +116,7 @@ class _BoundBatch(BoundWriter):
             raise
 
     def _ended(self, rows: list[int]) -> Ended:
-        flags: list[list[bool]] = [
+        flags: list[Any] = [
             [False] * len(rows) if array is None else array[rows].any(-1).tolist()
             for array in (self.terminated, self.truncated)
         ]
