@@ -89,7 +89,8 @@ class _BoundBatch(BoundWriter):
             return self._run(self.backend.step_decoded, actions, some, reset=False)  # type: ignore[no-any-return]
         self._run(self.backend.run, STEP, some)
         assert self.done is not None
-        rows = self.done.any(-1).nonzero()[0].tolist()
+        done: Any = self.done.any(-1)
+        rows = done.nonzero()[0].tolist()
         return self._ended(rows if at is None else [row for row in rows if row in set(at)])
 
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:

@@ -324,9 +324,9 @@ class RowFrames:
         """Step with a policy; return the last root, and the rows that ended in its step."""
         steps, own, keep_root, next_root, t = self.steps, self._advance, self._keep_root, self._next_root, self.taken
         while True:
-            written = act(root)
-            if written is not root:
-                root = with_written(root, written)
+            acted = act(root)
+            if acted is not root:
+                root = with_written(root, acted)
             if own is None:
                 ended = steps.advance(root, reset=goes_on or not (until_done or t + 1 == end))
                 keep_root(t, root)
