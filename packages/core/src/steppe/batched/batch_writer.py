@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
 
 __all__ = ["BatchWriter"]
+
+_T = TypeVar("_T")
 
 
 class BatchWriter(RowWriter):
@@ -86,7 +88,7 @@ class _BoundBatch(BoundWriter):
         """Act in some rows, or all."""
         some = None if at is None else list(at)
         if actions is not WRITTEN:  # the environments are in this process, and say themselves which rows have ended
-            return self._run(self.backend.step_decoded, actions, some, reset=False)  # type: ignore[no-any-return]
+            return self._run(self.backend.step_decoded, actions, some, reset=False)
         self._run(self.backend.run, STEP, some)
         assert self.done is not None
         done: Any = self.done.any(-1)
@@ -96,7 +98,7 @@ class _BoundBatch(BoundWriter):
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
         """Step all rows and reset the ended ones in one round trip; workers keep the ``env_info`` of their rows."""
         if actions is not WRITTEN:
-            return self._run(self.backend.step_decoded, actions, None, reset=True)  # type: ignore[no-any-return]
+            return self._run(self.backend.step_decoded, actions, None, reset=True)
         n_reset = self._run(self.backend.run, STEP_AND_RESET, None)
         return self._ended(self.flags.was_reset.nonzero()[0].tolist()) if n_reset else []
 
@@ -107,7 +109,7 @@ class _BoundBatch(BoundWriter):
             self.storage_rows.write_infos(at, env_info)
         self._run(self.backend.run, RESET, None if len(at) == self.n else list(at))
 
-    def _run(self, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _run(self, operation: Callable[..., _T], *arguments: object, **options: object) -> _T:
         """Let the backend carry out an operation."""
         self.check(self.name)
         try:
@@ -117,8 +119,8 @@ class _BoundBatch(BoundWriter):
             raise
 
     def _ended(self, rows: list[int]) -> Ended:
-        flags: list[Any] = [
-            [False] * len(rows) if array is None else array[rows].any(-1).tolist()
+        flags = [
+            [False] * len(rows) if array is None else [any(row) for row in array[rows].tolist()]
             for array in (self.terminated, self.truncated)
         ]
         return list(zip(rows, *flags, strict=True))

@@ -68,7 +68,7 @@ class InProcess(Backend):
             env.close(raise_if_closed=False)
         self.envs = []
 
-    def _raising(self, function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
+    def _raising(self, function: Callable[..., _T], *arguments: object, **options: object) -> _T:
         """Call a function; if an environment raises, raise the error that the caller gets."""
         try:
             return function(*arguments, **options)
