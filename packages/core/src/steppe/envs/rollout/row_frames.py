@@ -16,7 +16,7 @@ from steppe.envs.rollout.policies import Policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK
 from steppe.envs.rollout.stacking import padding_like, stack_column
 from steppe.errors import PolicyError
-from steppe.specs import Composite, below_next, union
+from steppe.specs import CPU, Composite, below_next, union
 from steppe.storage import Storage, TensorDictBuilder, build_td, copy_rows, entries
 from steppe.workers import InUse, exclusive
 
@@ -505,7 +505,7 @@ _TD = type(build_td({}))
 
 def _unset(shape: tuple[int, ...]) -> torch.Tensor:
     with torch.inference_mode(False):  # so that it counts the changes of its values
-        return torch.zeros(shape, dtype=torch.bool)
+        return torch.zeros(shape, dtype=torch.bool, device=CPU)
 
 
 def _leaves(name: str, group: TensorDictBase) -> Iterator[tuple[tuple[str, ...], Any]]:
