@@ -156,7 +156,7 @@ def test_without_a_network_the_error_says_what_to_copy(tmp_path, monkeypatch):
 
 
 def test_the_data_set_moves_with_the_environment():
-    env = OpenMLEnv("adult_num")
+    env = OpenMLEnv("adult_num", batch_size=[2])
     torch.nn.Module.to(env, "meta")  # as env.to does, which needs a device with values for its specs
 
     assert env.features.is_meta
