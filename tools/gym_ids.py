@@ -5,13 +5,12 @@
     python tools/gym_ids.py --check         fail if the README has other lines for them
 
 The newest version of each id is made, compared with its specs in random steps, and rolled out, in a process for each
-library. Libraries that are not installed keep their lines.
+library, or for each id. Libraries that are not installed keep their lines.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import re
@@ -47,6 +46,7 @@ class Library:
         prefix: text before each id.
         backend: ``gym`` or ``gymnasium``.
         takes_seed: whether a reset of its environments takes a seed.
+        process_per_id: try each environment in a process of its own.
     """
 
     distribution: str
@@ -54,6 +54,7 @@ class Library:
     prefix: str = ""
     backend: str = "gymnasium"
     takes_seed: bool = True
+    process_per_id: bool = False
 
 
 LIBRARIES = {
@@ -93,6 +94,7 @@ LIBRARIES = {
         prefix="procgen:",
         backend="gym",
         takes_seed=False,
+        process_per_id=True,  # gym3 waits for itself if an old environment is freed while another is made
     ),
 }
 
@@ -152,26 +154,32 @@ def attempt(library: Library, name: str) -> tuple[str, str]:
     finally:
         if env is not None:
             env.close(raise_if_closed=False)
-        del env
-        gc.collect()  # procgen waits for itself if an old environment is freed while another is made
 
 
-def report(module: str) -> dict[str, tuple[str, str]]:
-    """Try all ids of a library: id -> result and remark."""
+def report(module: str, *names: str) -> dict[str, tuple[str, str]]:
+    """Try some ids of a library, or all: id -> result and remark."""
     warnings.filterwarnings("ignore")
-    return {name: attempt(LIBRARIES[module], name) for name in ids_of(module)}
+    library, found = LIBRARIES[module], ids_of(module)
+    if names or not library.process_per_id:
+        return {name: attempt(library, name) for name in names or found}
+    return {name: result for each in found for name, result in answer(module, each).items()}
+
+
+def answer(*what: str) -> dict[str, tuple[str, str]]:
+    """Return the report of a process: of a library, or of a library and one of its ids."""
+    command = [sys.executable, __file__, "--answer", *what]
+    env = {**os.environ, "MUJOCO_GL": "egl"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, env=env)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(what)}: {done.stderr[-2000:]}")
+    # Libraries print while they are imported, so the answer is the last line.
+    found: dict[str, tuple[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def lines_of(module: str) -> tuple[str, list[str]]:
     """Return the row of a library in the table, and its remarks."""
-    command = [sys.executable, __file__, "--answer", module]
-    # Libraries print while they are imported, so the answer is the last line.
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_LIMIT, env={**os.environ, "MUJOCO_GL": "egl"}
-    )
-    if done.returncode:
-        raise SystemExit(f"{module}: {done.stderr[-2000:]}")
-    answers: dict[str, tuple[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    answers = answer(module)
     results = [result for result, _ in answers.values()]
     title = f"{LIBRARIES[module].distribution} {version(LIBRARIES[module].distribution)}"
     counts = " | ".join(str(results.count(result)) for result in ("rows", "TensorDicts", "fail"))
@@ -218,7 +226,8 @@ def main() -> None:
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.answer:
-        print(json.dumps(report(args.modules[0])))
+        print(json.dumps(report(*args.modules)))
+        return
     modules = [module for module in args.modules or LIBRARIES if find_spec(module) is not None]
     old = README.read_text(encoding="utf-8")
     new = updated(old, modules)

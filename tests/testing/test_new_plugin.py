@@ -452,7 +452,7 @@ class Diary:
 def test_lists_and_texts_are_entries_of_an_env_base(new_plugin, tmp_path, fake_dist):
     (fake_dist.path / "diaries.py").write_text(LISTS)
 
-    _, out, _ = new_plugin("diary", "--make", "diaries:Diary", "--names", "old")
+    new_plugin("diary", "--make", "diaries:Diary", "--names", "old")
 
     env = sources(tmp_path / "diary-steppe")["src/diary_steppe/env.py"]
     for line in (
@@ -466,6 +466,14 @@ def test_lists_and_texts_are_entries_of_an_env_base(new_plugin, tmp_path, fake_d
         'action = int(tensordict["action"].int().argmax())',
     ):
         assert line in env, line
+
+
+def test_a_list_that_changes_its_length_is_named(new_plugin, fake_dist):
+    pytest.importorskip("numpy")  # without it no list is an array
+    (fake_dist.path / "diaries.py").write_text(LISTS)
+
+    _, out, _ = new_plugin("diary", "--make", "diaries:Diary", "--names", "old")
+
     assert "'counts' changes its shape" in out
 
 

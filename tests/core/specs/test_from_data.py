@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict, tensorclass
 
-import steppe.specs.from_data
 from steppe.errors import SpecError
 from steppe.specs import (
     NonTensor,
@@ -69,8 +66,3 @@ def test_data_may_be_dynamic_or_ragged() -> None:
     assert spec.is_in(rows)
     with pytest.raises(SpecError, match="found Tensor"):
         make_composite_from_td(torch.zeros(2))
-
-
-def test_the_example_runs() -> None:
-    result = doctest.testmod(steppe.specs.from_data)
-    assert (result.attempted, result.failed) == (4, 0)
