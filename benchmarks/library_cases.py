@@ -109,7 +109,7 @@ def procgen(name: str, n: int) -> Callable[[], Iterator[None]]:
 
 
 def gymnax(name: str, n: int) -> Callable[[], Iterator[None]]:
-    """Step ``n`` environments with the compiled function of Gymnax, which resets those that end."""
+    """Step ``n`` environments with the compiled function of Gymnax, which resets ended environments."""
 
     def loop() -> Iterator[None]:
         import gymnax as library
@@ -128,7 +128,7 @@ def gymnax(name: str, n: int) -> Callable[[], Iterator[None]]:
 
 
 def pgx(name: str, n: int) -> Callable[[], Iterator[None]]:
-    """Step ``n`` games with the compiled function of Pgx, which resets those that end; take the first legal action."""
+    """Step ``n`` games with the compiled function of Pgx, which resets ended games; take the first legal action."""
 
     def loop() -> Iterator[None]:
         import jax

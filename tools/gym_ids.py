@@ -208,7 +208,7 @@ def replaced(text: str, module: str, row: str, remarks: list[str]) -> str:
 
 
 def updated(readme: str, modules: list[str]) -> str:
-    """Return the README with the table of what these libraries do now."""
+    """Return the README with a new table for these libraries."""
     found = _TABLE.search(readme)
     if found is None:
         raise SystemExit(f"{README} has no table between the comments 'gym ids' and 'end of gym ids'")

@@ -188,7 +188,7 @@ def test_wrong_priorities_change_nothing() -> None:
 
 
 def test_rows_that_were_not_written_have_no_priority() -> None:
-    """A row without data is never drawn, and what is written there later has the priority of new rows."""
+    """A row without data is never drawn. Data that is written there later has the priority of new rows."""
     buffer = prioritized(10, beta=0.0, batch_size=600)
     buffer.extend(numbered(6))
     with pytest.raises(StateError, match="row 8 does not exist; the buffer has 6 rows"):

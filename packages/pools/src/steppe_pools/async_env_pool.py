@@ -469,7 +469,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
     >>> from steppe import ProcessorAsyncEnvPool
     >>> with ProcessorAsyncEnvPool(["gym:CartPole-v1"] * 4) as pool:
     ...     pool.async_step_send(pool.rand_action(pool.reset()))
-    ...     first = pool.async_step_recv(min_get=2)  # of those that are ready
+    ...     first = pool.async_step_recv(min_get=2)  # the environments that are ready
     ...     len(pool.worker_pids), len(first) >= 2
     (4, True)
     """

@@ -111,7 +111,7 @@ class WorkerLink(Service):
         )
 
     def end(self) -> None:
-        """Shut the collector down, after the writer of a replay buffer has written what it holds back."""
+        """Shut the collector down, after the writer of a replay buffer has written the steps that it holds."""
         try:
             getattr(self.collector.replay_buffer, "flush", bool)()
         finally:

@@ -1,4 +1,4 @@
-"""Describe an unknown simulator: how it takes a seed, what it returns, its values and its actions."""
+"""Describe an unknown simulator: its seed, results, observations and actions."""
 
 from __future__ import annotations
 
