@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from steppe_replay import (
     PrioritizedSliceSampler,
     ReplayBuffer,
     SliceSampler,
+    SliceSamplerWithoutReplacement,
     iter_trajectories,
 )
+from steppe_replay.ring import Follower
 from tests.replay.chi_square import follows
 from tests.replay.data import trajectories
 
@@ -158,3 +161,22 @@ def test_loaded_trajectories_are_those_that_were_saved(lanes: int, size: int, tm
     assert found == expected(buffer)
     table = sampler.table(other.storage)
     assert sorted(table.stops - table.starts) == sorted(map(len, found.values()))
+
+
+@pytest.mark.parametrize("sampler", [SliceSampler(slice_len=3), SliceSamplerWithoutReplacement(slice_len=3)], ids=repr)
+def test_a_slow_reader_reads_what_overwrote_the_columns(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers fill the whole storage again between two lines of the reader."""
+    buffer = ReplayBuffer(storage=LazyTensorStorage(40), sampler=sampler)
+    buffer.extend(trajectories(*[10] * 4))
+    new, later = Follower.new, iter([(100, 5), (200, 20), (300, 1)])
+
+    def slow(self: Follower) -> Any:
+        ranges = new(self)
+        for first, n in itertools.islice(later, 1):
+            buffer.extend(trajectories(*[9] * n, first_id=first))
+        return ranges
+
+    monkeypatch.setattr(Follower, "new", slow)
+    rows = buffer.sample(12)["collector", "traj_ids"].reshape(4, 3)
+    assert (rows == rows[:, :1]).all()
+    assert rows.min() >= 200

@@ -69,7 +69,14 @@ class TrajectoryTable:
         self._open: dict[int, _Open] = {}
 
     def update(self) -> None:
-        """Read new columns."""
+        """Read new columns, and again if writers overwrote a quarter of all columns meanwhile."""
+        while True:
+            begun = self.ring.begun
+            self._read_new()
+            if self.ring.begun - begun <= self.ring.columns // 4:
+                return
+
+    def _read_new(self) -> None:
         new = self._follower.new()
         if new is None:
             self._clear()
