@@ -90,6 +90,9 @@ def ci_tags(package: Package, row: Row) -> list[str]:
     return ["ci", f"ci-{CI_ROWS.index((package.name, row.id)) % 2 + 1}"] if row.ci else []
 
 
+# The examples in docstrings of packages that are tested apart. Those of other packages than the installed are skipped.
+APART_EXAMPLES = "tests/architecture/test_apart_examples.py"
+
 # The marks of the tests that every change must pass, in the sessions tests and programs.
 QUICK = "not slow and not exhaustive and not library"
 
@@ -195,7 +198,7 @@ def torchrl(session: nox.Session) -> None:
     install_local(session, "steppe-torchrl", dependencies=False)
     # The newest TorchRL, with the version of tensordict that it requires instead of that of the base.
     session.install("-c", write_constraints(session, "torchrl", "tensordict"), "torchrl")
-    session.run("python", "-m", "pytest", "tests/bridges/torchrl", *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "tests/bridges/torchrl", APART_EXAMPLES, *session.posargs, env=HEADLESS)
     session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", "bridges", env=HEADLESS)
 
 
@@ -233,6 +236,7 @@ def run_jax_tests(session: nox.Session, *arguments: str) -> None:
     # Tests make the same environments many times, also in workers. The cache compiles each one once.
     env = {**HEADLESS, "JAX_COMPILATION_CACHE_DIR": str(Path(session.create_tmp()) / "compiled"), **COMPILED_CACHE}
     folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji", "tests/envs/gymnax", "tests/envs/pgx")
+    folders = (*folders, APART_EXAMPLES)
     session.run("python", "-m", "pytest", *(arguments or ("-m", "not slow")), *folders, env=env)
     if not arguments:
         session.run("python", "-m", "pytest", "-m", "slow", *folders, env=env)
@@ -464,7 +468,7 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     session.install("-c", constraints, *how, *chosen.install)
     session.run("python", "-c", "import torch, tensordict")  # import them, because the row may have another numpy
     marked = ["-m", QUICK if tested.name == "steppe" else "matrix and not exhaustive"]
-    folders = chosen.tests or (tested.tests,)
+    folders = [*(chosen.tests or (tested.tests,)), *([APART_EXAMPLES] if tested.apart else [])]
     session.run("python", "-m", "pytest", *marked, *folders, *session.posargs, env=HEADLESS)
 
 

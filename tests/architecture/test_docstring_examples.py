@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from steppe.registry import Registry, use
-from tests.architecture import run_example
-from tests.architecture.run_example import run
+from tests.architecture.run_example import run, run_in_child
 from tests.architecture.test_docstrings import MODULES, is_ours
-from tests.limits import CHILD
 from tools.site import api
 
 
@@ -60,14 +55,6 @@ def test_the_example_of_a_public_name_prints_what_it_shows(name, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     text = BESIDE.get(name, NAMES[name].__doc__)
 
-    differences = run_apart(text, name) if name in IN_A_CHILD else run(text, name)
+    differences = (run_in_child if name in IN_A_CHILD else run)(text, name)
 
     assert differences == ""
-
-
-def run_apart(text: str, name: str) -> str:
-    """Run an example in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, run_example.__file__, name]
-    done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, timeout=CHILD)
-    return "" if done.returncode == 0 else done.stderr

@@ -41,6 +41,7 @@ def make_vec_env(
 
     The arguments are those of ``stable_baselines3.common.env_util.make_vec_env``, and its data is equal.
 
+    >>> from steppe_sb3 import make_vec_env
     >>> env = make_vec_env("CartPole-v1", n_envs=2, seed=0, num_processes=0)
     >>> env.reset().shape
     (2, 4)
@@ -97,6 +98,7 @@ def as_vec_env(envs: EnvBase | BatchVectorEnv, *, info_keys: Sequence[Any] | Non
     """Return a batch of steppe as a VecEnv.
 
     >>> from steppe import SerialEnv
+    >>> from steppe_sb3 import as_vec_env
     >>> env = as_vec_env(SerialEnv(2, "gym:CartPole-v1"))
     >>> env.reset().shape, env.action_space
     ((2, 4), Discrete(2))
@@ -128,6 +130,14 @@ class BatchVecEnv(VecEnv):  # type: ignore[misc]
 
     :func:`make_vec_env` and :func:`as_vec_env` make it. An environment that declares its mask of actions in
     ``action_masks`` can be trained with ``MaskablePPO`` of sb3-contrib.
+
+    >>> from steppe import SerialEnv
+    >>> from steppe_sb3 import BatchVecEnv, as_vec_env
+    >>> env = as_vec_env(SerialEnv(4, "gym:CartPole-v1"))  # stable_baselines3.PPO("MlpPolicy", env) trains on it
+    >>> isinstance(env, BatchVecEnv), env.num_envs, env.action_space
+    (True, 4, Discrete(2))
+    >>> env.reset().shape
+    (4, 4)
 
     Args:
         rows: steps the batch, and resets rows in the step in which their episodes end.

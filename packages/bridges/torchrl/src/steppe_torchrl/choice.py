@@ -44,6 +44,11 @@ class Choice(Spec):
 
     All rows of an expanded spec come from the same choice.
 
+    >>> from steppe_torchrl import Choice
+    >>> spec = Choice(["go north", "go south"])
+    >>> spec.num_choices, spec.is_in("go north"), spec.is_in("sleep")
+    (2, True, False)
+
     Args:
         choices: specs of one class, shape, dtype and device; or values: strings, ``NonTensorData`` or
             ``NonTensorStack``.

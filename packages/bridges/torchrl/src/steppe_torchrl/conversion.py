@@ -41,6 +41,14 @@ def from_torchrl(source: Any, **kwargs: Any) -> Any:
 
     ``make_env("torchrl:PendulumEnv")`` makes an environment of ``torchrl.envs`` by its name.
 
+    >>> from steppe_torchrl import from_torchrl
+    >>> from torchrl.data import Bounded
+    >>> from torchrl.envs import PendulumEnv
+    >>> from_torchrl(Bounded(-1.0, 1.0, shape=(2,)))
+    Bounded(low=-1, high=1, shape=(2,), dtype=float32, domain='continuous', device='cpu')
+    >>> from_torchrl(PendulumEnv()).rollout(3)["next", "reward"].shape
+    torch.Size([3, 1])
+
     Args:
         source: a spec of ``torchrl.data``, an environment of TorchRL, or a function that makes one. A spec of steppe
             and None are returned unchanged.

@@ -17,7 +17,18 @@ __all__ = ["EnvMetaData", "get_env_metadata"]
 
 @dataclass
 class EnvMetaData:
-    """Specs and sample data of an environment, picklable. Both have ``expand``, ``clone``, ``to`` and an index.
+    """Specs and sample data of an environment, picklable.
+
+    ``specs`` and ``tensordict`` have ``expand``, ``clone``, ``to`` and an index.
+
+    >>> import pickle
+    >>> from steppe import make_env
+    >>> from steppe_torchrl import EnvMetaData
+    >>> data = EnvMetaData.metadata_from_env(make_env("gym:CartPole-v1"))
+    >>> data.env_str, data.tensordict["observation"].shape
+    ('GymEnv(CartPole-v1)', torch.Size([4]))
+    >>> pickle.loads(pickle.dumps(data)).specs.expand(8).batch_size
+    torch.Size([8])
 
     Attributes:
         tensordict: zeros for one step, root and ``next``, of batch size ``batch_size``.
@@ -66,6 +77,11 @@ def get_env_metadata(
     kwargs: dict[str, Any] | None = None,
 ) -> EnvMetaData:
     """Return the metadata of an environment, or of the one that a function makes.
+
+    >>> from steppe import GymEnv
+    >>> from steppe_torchrl import get_env_metadata
+    >>> get_env_metadata(GymEnv, {"env_name": "Pendulum-v1"}).specs["input_spec", "full_action_spec", "action"].shape
+    torch.Size([1])
 
     Args:
         env_or_creator: an environment, or a function that makes one, which is closed again.

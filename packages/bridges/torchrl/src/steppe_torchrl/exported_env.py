@@ -46,6 +46,14 @@ def as_torchrl(env: EnvBase | str | Callable[[], EnvBase], **kwargs: Any) -> Exp
         env = as_torchrl(ParallelEnv(8, "gym:CartPole-v1"))
         collector = torchrl.collectors.Collector(env, policy, frames_per_batch=1024, total_frames=100_000)
 
+    >>> from steppe import ParallelEnv
+    >>> from steppe_torchrl import as_torchrl
+    >>> from torchrl.envs import EnvBase
+    >>> with ParallelEnv(2, "gym:CartPole-v1") as env:
+    ...     exported = as_torchrl(env)  # for the collectors and transforms of TorchRL
+    ...     isinstance(exported, EnvBase), exported.rollout(5, break_when_any_done=False)["observation"].shape
+    (True, torch.Size([2, 5, 4]))
+
     Args:
         env: an environment, an id (``"gym:CartPole-v1"``), or a function that makes an environment.
             ``functools.partial(as_torchrl, "gym:CartPole-v1")`` is a factory for TorchRL's ``ParallelEnv``.
@@ -82,6 +90,13 @@ class ExportedEnv(TorchRLEnvBase):  # type: ignore[misc]
     data become the masks of the action spec, as in TorchRL's wrappers, so that random actions respect them.
 
     Attributes that TorchRL's environments lack are those of the environment of steppe.
+
+    >>> from steppe import make_env
+    >>> from steppe_torchrl import ExportedEnv, as_torchrl
+    >>> from torchrl.envs import StepCounter, TransformedEnv
+    >>> env = as_torchrl(make_env("gym:CartPole-v1"))
+    >>> isinstance(env, ExportedEnv), TransformedEnv(env, StepCounter()).rollout(3)["step_count"].flatten()
+    (True, tensor([0, 1, 2]))
 
     Attributes:
         env: the environment of steppe.

@@ -55,6 +55,13 @@ class ImportedEnv(EnvBase):
 
     Attributes that environments of steppe lack are those of the environment of TorchRL.
 
+    >>> from steppe import SerialEnv, make_env
+    >>> from steppe_torchrl import ImportedEnv
+    >>> isinstance(make_env("torchrl:PendulumEnv"), ImportedEnv)
+    True
+    >>> SerialEnv(2, "torchrl:PendulumEnv").rollout(3, break_when_any_done=False).shape
+    torch.Size([2, 3])
+
     Attributes:
         env: the environment of TorchRL.
 

@@ -40,6 +40,12 @@ def to_torchrl(spec: _AnySpec) -> _AnySpec:
 
         actor = QValueActor(net, in_keys=["observation"], spec=to_torchrl(env.action_spec))
 
+    >>> from steppe import make_env
+    >>> from steppe_torchrl import to_torchrl
+    >>> spec = to_torchrl(make_env("gym:CartPole-v1").action_spec)
+    >>> type(spec).__module__.split(".")[0], type(spec).__name__, spec.shape
+    ('torchrl', 'OneHot', torch.Size([2]))
+
     Args:
         spec: a :class:`~steppe.specs.Spec`. A spec of TorchRL and None are returned unchanged.
 

@@ -44,6 +44,15 @@ class MinariFormat:
     Rows have the entries that a collector yields of the environment: observations, ``"action"``, ``"next"`` with
     observations, ``"reward"`` and flags, and ``("collector", "traj_ids")``, the number of the episode, which
     SliceSampler uses. Infos of Minari are left out.
+
+    >>> import os
+    >>> os.environ["MINARI_DATASETS_PATH"] = os.getcwd()  # by default ~/.minari/datasets
+    >>> from steppe import make_env
+    >>> from steppe_minari import MinariFormat
+    >>> data = make_env("gym:CartPole-v1").rollout(50, break_when_any_done=False)
+    >>> dataset = MinariFormat().save(data, "cartpole/random-v0", "gym:CartPole-v1", author="me")
+    >>> len(MinariFormat().load("cartpole/random-v0", batch_size=8))
+    50
     """
 
     def load(
@@ -113,6 +122,14 @@ def save_minari(
 
     Images are stored without loss. An episode that the end of the data has cut has neither a termination nor a
     truncation at its last step.
+
+    >>> import os
+    >>> os.environ["MINARI_DATASETS_PATH"] = os.getcwd()  # by default ~/.minari/datasets
+    >>> from steppe import load_dataset, make_env, save_minari
+    >>> data = make_env("gym:Pendulum-v1").rollout(200)
+    >>> dataset = save_minari(data, "pendulum/random-v0", "gym:Pendulum-v1", author="me")
+    >>> dataset.total_steps, load_dataset("minari:pendulum/random-v0", batch_size=32).sample()["action"].shape
+    (200, torch.Size([32, 1]))
 
     Args:
         source: a buffer, a TensorDict of a collector, or the folder of ``steppe collect`` or of a buffer; see

@@ -43,6 +43,12 @@ class BraxWrapper(JaxEnv):
 
     Attributes that this class lacks (``sys``, ``backend``, ``action_size``) are looked up on the environment.
 
+    >>> from brax import envs
+    >>> from steppe_brax import BraxWrapper
+    >>> env = BraxWrapper(envs.get_environment("fast"), batch_size=4)
+    >>> env.rollout(3)["observation"].shape
+    torch.Size([4, 3, 2])
+
     Args:
         env: the environment, without ``VmapWrapper`` and ``AutoResetWrapper``: steppe batches and resets it itself.
         batch_size: number or shape of environments.
@@ -110,6 +116,11 @@ class BraxWrapper(JaxEnv):
 
 class BraxEnv(MadeByName, BraxWrapper):
     """Make an environment of Brax by its name; see :class:`BraxWrapper` for the data.
+
+    >>> from steppe_brax import BraxEnv
+    >>> env = BraxEnv("fast", batch_size=8)  # a small environment for tests; "ant" takes a minute to compile
+    >>> env.rollout(5, break_when_any_done=False)["next", "reward"].shape
+    torch.Size([8, 5, 1])
 
     Args:
         env_name: a name of ``BraxEnv.available_envs``.

@@ -31,6 +31,11 @@ class CraftaxEnv(GymnaxWrapper):
                           ``env.jax_state``
     ====================  =============================================================================================
 
+    >>> from steppe_craftax import CraftaxEnv
+    >>> env = CraftaxEnv("Craftax-Classic-Symbolic-v1", batch_size=2)
+    >>> env.observation_spec["observation"].shape
+    torch.Size([2, 1345])
+
     Args:
         env_name: ``"Craftax-Symbolic-v1"``, ``"Craftax-Pixels-v1"``, or one of these with ``Craftax-Classic``.
         env_params: changes of the default parameters: ``{"max_timesteps": 500}``.

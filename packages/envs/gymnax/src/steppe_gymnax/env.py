@@ -36,6 +36,12 @@ class GymnaxWrapper(JaxEnv):
     Without a batch size, the environment is a function of its data and accepts data of any batch size; see
     :class:`steppe_jax.JaxEnv`. Each step draws from a fresh key.
 
+    >>> import gymnax
+    >>> from steppe_gymnax import GymnaxWrapper
+    >>> library_env, params = gymnax.make("CartPole-v1")
+    >>> GymnaxWrapper(library_env, params, batch_size=4).rollout(3)["observation"].shape
+    torch.Size([4, 3, 4])
+
     Args:
         env: the environment.
         params: its parameters. ``None``: ``env.default_params``.
@@ -90,6 +96,11 @@ class GymnaxWrapper(JaxEnv):
 
 class GymnaxEnv(GymnaxWrapper):
     """Make an environment of Gymnax by its name; see :class:`GymnaxWrapper` for the data.
+
+    >>> from steppe_gymnax import GymnaxEnv
+    >>> env = GymnaxEnv("CartPole-v1", env_params={"max_steps_in_episode": 5}, batch_size=16)
+    >>> env.rollout(5, break_when_any_done=False)["next", "truncated"][:, -1].all()
+    tensor(True)
 
     Args:
         env_name: a name of ``GymnaxEnv.available_envs``.

@@ -48,6 +48,12 @@ class JumanjiWrapper(JaxEnv):
 
     Attributes that this class lacks (``num_rows``, ``time_limit``, ...) are looked up on the environment.
 
+    >>> import jumanji
+    >>> from steppe_jumanji import JumanjiWrapper
+    >>> env = JumanjiWrapper(jumanji.make("Snake-v1"), batch_size=4)
+    >>> env.rollout(3, break_when_any_done=False)["next", "reward"].shape
+    torch.Size([4, 3, 1])
+
     Args:
         env: the environment, without wrappers that batch or reset it.
         categorical_action_encoding: discrete actions are integers instead of one-hot vectors.
@@ -116,6 +122,11 @@ class JumanjiEnv(JumanjiWrapper):
     """Make an environment of Jumanji by its name.
 
     See :class:`JumanjiWrapper` for the data.
+
+    >>> from steppe_jumanji import JumanjiEnv
+    >>> env = JumanjiEnv("Snake-v1", batch_size=4)
+    >>> env.rollout(3, break_when_any_done=False)["action_mask"].shape
+    torch.Size([4, 3, 4])
 
     Args:
         env_name: a name of ``JumanjiEnv.available_envs``.

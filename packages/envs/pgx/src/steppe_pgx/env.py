@@ -41,6 +41,12 @@ class PgxWrapper(JaxEnv):
     Without a batch size, the environment is a function of its data and accepts data of any batch size; see
     :class:`steppe_jax.JaxEnv`. Each step draws from a fresh key.
 
+    >>> import pgx
+    >>> from steppe_pgx import PgxWrapper
+    >>> env = PgxWrapper(pgx.make("tic_tac_toe"), batch_size=4)
+    >>> env.reset()["observation"].shape
+    torch.Size([4, 3, 3, 2])
+
     Args:
         env: the environment, without wrappers that reset it.
         categorical_action_encoding: actions are integers instead of one-hot rows.
@@ -89,6 +95,11 @@ class PgxWrapper(JaxEnv):
 
 class PgxEnv(PgxWrapper):
     """Make an environment of Pgx by its name; see :class:`PgxWrapper` for the data.
+
+    >>> from steppe_pgx import PgxEnv
+    >>> env = PgxEnv("tic_tac_toe", batch_size=16)
+    >>> env.rollout(4, break_when_any_done=False)["action"].shape  # legal moves of both players
+    torch.Size([16, 4])
 
     Args:
         env_id: a name of ``PgxEnv.available_envs``.

@@ -40,6 +40,19 @@ class MujocoPlaygroundWrapper(JaxEnv):
                           ``env.jax_state``
     ====================  =============================================================================================
 
+    >>> from mujoco_playground import registry
+    >>> from steppe_playground import MujocoPlaygroundWrapper
+    >>> env = MujocoPlaygroundWrapper(registry.load("CartpoleBalance"), batch_size=2)
+    Warp 1.19.0 initialized:
+       CUDA Toolkit 13.4, CUDA driver not available (NVRTC compilation available)
+       Devices:
+         "cpu"      : "CPU"
+       Kernel cache:
+         /root/.cache/warp/1.19.0
+    Module mujoco.mjx.warp.ffi 84bd09d load on device 'cpu' took 18.69 ms  (cached)
+    >>> env.observation_spec["observation"].shape
+    torch.Size([2, 5])
+
     Args:
         env: the environment, without wrappers that batch or reset it.
         episode_length: truncate an episode after this many steps. ``None``: no limit.
@@ -90,6 +103,10 @@ class MujocoPlaygroundWrapper(JaxEnv):
 
 class MujocoPlaygroundEnv(MujocoPlaygroundWrapper):
     """Make an environment of MuJoCo Playground by its name; see :class:`MujocoPlaygroundWrapper` for the data.
+
+    >>> from steppe_playground import MujocoPlaygroundEnv
+    >>> MujocoPlaygroundEnv("CartpoleBalance", batch_size=4, episode_length=200).action_spec.shape
+    torch.Size([4, 1])
 
     Args:
         env_name: a name of ``MujocoPlaygroundEnv.available_envs``.

@@ -45,6 +45,12 @@ class ProcgenWrapper(EnvBase):
     A reset in the middle of an episode, and a step of some games alone, save the states of the other games and restore
     them, which takes milliseconds.
 
+    >>> from procgen import ProcgenEnv
+    >>> from steppe_procgen import ProcgenWrapper
+    >>> env = ProcgenWrapper(ProcgenEnv(num_envs=2, env_name="coinrun"))
+    >>> env.rollout(3)["observation"].shape
+    torch.Size([2, 3, 3, 64, 64])
+
     Args:
         env: the environment of Procgen.
         categorical_action_encoding: actions are integers instead of one-hot rows.
@@ -170,6 +176,10 @@ class ProcgenWrapper(EnvBase):
 
 class ProcgenEnv(ProcgenWrapper):
     """Make a batch of games of Procgen by name; see :class:`ProcgenWrapper` for the data.
+
+    >>> from steppe_procgen import ProcgenEnv
+    >>> ProcgenEnv("coinrun", num_envs=4, seed=0).rollout(5)["next", "reward"].shape
+    torch.Size([4, 5, 1])
 
     Args:
         env_name: a name of ``ProcgenEnv.available_envs``.

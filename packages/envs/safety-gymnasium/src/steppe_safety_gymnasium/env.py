@@ -53,6 +53,12 @@ class SafetyGymnasiumWrapper(GymWrapper):
     ``"cost"`` is ``[1]`` float32, an entry of the observations: 0 at a reset, and in ``next`` the cost of the step. All
     other entries are those of :class:`steppe_gym.GymWrapper`.
 
+    >>> import safety_gymnasium
+    >>> from steppe_safety_gymnasium import SafetyGymnasiumWrapper
+    >>> env = SafetyGymnasiumWrapper(safety_gymnasium.make("SafetyPointGoal1-v0"))
+    >>> env.rollout(3)["next", "cost"].shape
+    torch.Size([3, 1])
+
     Args:
         env: the environment.
         frame_skip: number of times that each action is taken. Rewards and costs are added up.
@@ -78,7 +84,8 @@ class SafetyGymnasiumWrapper(GymWrapper):
 class SafetyGymnasiumEnv(MadeByName, SafetyGymnasiumWrapper):
     """Make an environment of Safety-Gymnasium by its name; see :class:`SafetyGymnasiumWrapper` for the data.
 
-    >>> SafetyGymnasiumEnv("SafetyPointGoal1-v0").rollout(3)["next", "cost"].shape  # doctest: +SKIP
+    >>> from steppe_safety_gymnasium import SafetyGymnasiumEnv
+    >>> SafetyGymnasiumEnv("SafetyPointGoal1-v0").rollout(3)["next", "cost"].shape
     torch.Size([3, 1])
 
     Args:

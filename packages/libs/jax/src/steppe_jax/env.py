@@ -59,6 +59,21 @@ class JaxEnv(LibraryWrapper):
     All rows are compiled together with ``jax.vmap``. Results of a compiled function may differ in the last digits from
     those of the library for one row, and between numbers of rows.
 
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from steppe import Categorical
+    >>> from steppe_jax import EnvFunctions, JaxEnv, Outcome
+    >>> def reset(key):
+    ...     position = jax.random.uniform(key, (1,))
+    ...     return position, Outcome(position, jnp.zeros(()), jnp.zeros((), bool), jnp.zeros((), bool))
+    >>> def step(position, action):
+    ...     position = position + 2 * action - 1
+    ...     return position, Outcome(position, -jnp.abs(position[0]), position[0] > 3, jnp.zeros((), bool))
+    >>> functions = EnvFunctions(reset, step, jax.ShapeDtypeStruct((), jnp.int32))
+    >>> env = JaxEnv(functions, action_spec=Categorical(2), batch_size=8)
+    >>> env.rollout(5, break_when_any_done=False)["observation"].shape
+    torch.Size([8, 5, 1])
+
     Args:
         functions: the reset and step functions of one environment.
         action_spec: action spec of one row.

@@ -25,6 +25,12 @@ class Outcome(NamedTuple):
 
     The arrays have no batch dimension.
 
+    >>> import jax.numpy as jnp
+    >>> from steppe_jax import Outcome
+    >>> outcome = Outcome(jnp.zeros(3), reward=jnp.ones(()), terminated=jnp.array(False), truncated=jnp.array(True))
+    >>> outcome.observation.shape, bool(outcome.truncated)
+    ((3,), True)
+
     Attributes:
         observation: an array, or a pytree of arrays.
         reward: ``[]`` or ``[k]`` floating point; ignored after a reset.
@@ -42,6 +48,19 @@ class EnvFunctions(NamedTuple):
     """One environment as pure JAX functions.
 
     The functions can be traced, and have no batch dimension.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from steppe_jax import EnvFunctions, Outcome
+    >>> def reset(key):
+    ...     count = jnp.zeros((1,))
+    ...     return count, Outcome(count, jnp.zeros(()), jnp.array(False), jnp.array(False))
+    >>> def step(count, action):
+    ...     return count + 1, Outcome(count + 1, action.sum(), count[0] >= 4, jnp.array(False))
+    >>> functions = EnvFunctions(reset, step, jax.ShapeDtypeStruct((2,), jnp.float32))
+    >>> state, outcome = functions.step(functions.reset(jax.random.PRNGKey(0))[0], jnp.ones(2))
+    >>> state.tolist(), float(outcome.reward)
+    ([1.0], 2.0)
 
     Attributes:
         reset: ``reset(key) -> (state, Outcome)``; the state is a pytree of arrays.

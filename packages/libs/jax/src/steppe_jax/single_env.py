@@ -15,6 +15,15 @@ def check_single(env: object, own_rows: Collection[str], *, wrapper: str, hint: 
 
     ``JaxEnv`` does both itself.
 
+    >>> from steppe_jax import check_single
+    >>> class VmapWrapper:  # a wrapper of some library
+    ...     pass
+    >>> check_single(VmapWrapper(), ["VmapWrapper"], wrapper="MyWrapper")
+    Traceback (most recent call last):
+        ...
+    steppe.errors.NotSupported: MyWrapper batches and resets environments itself, but this environment has a
+    VmapWrapper. Wrap the environment inside it, and pass batch_size=n.
+
     Args:
         env: an environment of the library. Wrapped environments are its attribute ``env`` or ``_env``.
         own_rows: names of the library's wrapper classes that batch or reset.

@@ -40,6 +40,11 @@ def torch_device(device: jax.Device | None = None) -> torch.device:
 def torch_dtype(dtype: npt.DTypeLike) -> torch.dtype:
     """Return the torch dtype of a JAX or numpy dtype. Unsigned dtypes stay unsigned.
 
+    >>> import jax.numpy as jnp
+    >>> from steppe_jax import torch_dtype
+    >>> torch_dtype(jnp.uint8), torch_dtype(jnp.float32)
+    (torch.uint8, torch.float32)
+
     Raises:
         TypeError: torch has no such dtype.
     """
@@ -53,6 +58,11 @@ def to_torch(array: jax.Array, device: torch.device | None = None) -> torch.Tens
     """Return a tensor that shares the memory of a JAX array, through dlpack.
 
     JAX assumes that its arrays never change: write into the tensor only if the array is no longer used.
+
+    >>> import jax.numpy as jnp
+    >>> from steppe_jax import to_torch
+    >>> to_torch(jnp.arange(3))
+    tensor([0, 1, 2], dtype=torch.int32)
 
     Args:
         array: the array. If it is not computed yet, this call waits for it.
@@ -85,6 +95,11 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
 
     It is a copy if the tensor is not contiguous, or is on a GPU at an address that XLA refuses, as a row of another
     tensor may be. Do not write into the tensor while the array is in use.
+
+    >>> import torch
+    >>> from steppe_jax import to_jax
+    >>> to_jax(torch.ones(3)).sum()
+    Array(3., dtype=float32)
     """
     tensor = tensor.detach().contiguous()
     refused = tensor.device.type != "cpu" and tensor.data_ptr() % _ALIGNED
@@ -96,6 +111,13 @@ def to_argument(tensor: torch.Tensor) -> jax.Array | np.ndarray:
 
     On the CPU the result is a numpy view, at a tenth of the cost of dlpack. Do not write into the tensor before the
     result of the function is ready.
+
+    >>> import jax
+    >>> import torch
+    >>> from steppe_jax import to_argument
+    >>> double = jax.jit(lambda value: 2 * value)
+    >>> double(to_argument(torch.ones(3))).tolist()
+    [2.0, 2.0, 2.0]
     """
     if tensor.device.type == "cpu" and jax.default_backend() == "cpu":
         return tensor.detach().numpy()

@@ -12,6 +12,14 @@ def prepare_worker() -> None:
 
     Each worker process has one core, but JAX would start one thread for each core of the machine. Variables that the
     user has set are kept. If JAX has been imported already, this has no effect.
+
+    >>> import os
+    >>> from unittest import mock
+    >>> from steppe_jax import prepare_worker
+    >>> with mock.patch.dict(os.environ):  # a worker process calls it before it imports JAX
+    ...     prepare_worker()
+    ...     "intra_op_parallelism_threads=1" in os.environ["XLA_FLAGS"], os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"]
+    (True, 'false')
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_cpu_multi_thread_eigen" not in flags:
