@@ -56,7 +56,11 @@ def env_functions(env: Any, params: Any) -> EnvFunctions:
 def changed_params(name: str, params: Any, changes: Mapping[str, Any] | None) -> Any:
     """Return the parameters of an environment with changes.
 
-    >>> changed_params("CartPole-v1", env.default_params, {"max_steps_in_episode": 100})  # doctest: +SKIP
+    >>> import gymnax
+    >>> from steppe_gymnax import changed_params
+    >>> env, params = gymnax.make("CartPole-v1")
+    >>> changed_params("CartPole-v1", params, {"max_steps_in_episode": 100}).max_steps_in_episode
+    100
 
     Args:
         name: name of the environment, for the error.

@@ -82,7 +82,18 @@ def with_random_key(
 
     The state is a pair: a random key, of which each step splits off another one, and the state of the environment.
 
-    >>> functions = with_random_key(game.init, game.step, jax.ShapeDtypeStruct((), jnp.int32))  # doctest: +SKIP
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from steppe_jax import Outcome, with_random_key
+    >>> def reset(key):
+    ...     return jnp.zeros(1), Outcome(jnp.zeros(1), jnp.zeros(()), jnp.array(False), jnp.array(False))
+    >>> def step(key, state, action):
+    ...     state = state + jax.random.uniform(key, (1,))
+    ...     return state, Outcome(state, state[0], state[0] > 3, jnp.array(False))
+    >>> functions = with_random_key(reset, step, jax.ShapeDtypeStruct((), jnp.int32))
+    >>> state, outcome = functions.step(functions.reset(jax.random.PRNGKey(0))[0], 1)
+    >>> outcome.observation.shape
+    (1,)
 
     Args:
         reset: ``reset(key) -> (state, Outcome)``.
