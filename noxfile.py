@@ -91,7 +91,7 @@ def ci_tags(package: Package, row: Row) -> list[str]:
 
 
 # The examples in docstrings of packages that are tested apart. Those of other packages than the installed are skipped.
-APART_EXAMPLES = "tests/architecture/test_apart_examples.py"
+APART_EXAMPLES = "tests/ecosystem/test_apart_examples.py"
 
 # The marks of the tests that every change must pass, in the sessions tests and programs.
 QUICK = "not slow and not exhaustive and not library"

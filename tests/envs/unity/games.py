@@ -7,6 +7,7 @@ classes for steps and specs, because the mock never lets an agent be absent, com
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
@@ -24,13 +25,20 @@ from mlagents_envs.environment import UnityEnvironment
 from mlagents_envs.mock_communicator import MockCommunicator
 
 
-def mock_game(*, discrete=False, seed=0):
-    """Return a UnityEnvironment of three agents, of which the last one ends in each step."""
+@contextmanager
+def no_binary(*, discrete=False):
+    """Let UnityEnvironment start games of three agents, of which the last one ends in each step, without a binary."""
     communicator = MockCommunicator(discrete_action=discrete, visual_inputs=0)
     with (
         mock.patch.object(UnityEnvironment, "_get_communicator", return_value=communicator),
         mock.patch("mlagents_envs.env_utils.launch_executable"),
     ):
+        yield
+
+
+def mock_game(*, discrete=False, seed=0):
+    """Return such a game."""
+    with no_binary(discrete=discrete):
         return UnityEnvironment(" ", seed=seed)
 
 

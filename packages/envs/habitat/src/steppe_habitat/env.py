@@ -85,6 +85,13 @@ class HabitatWrapper(GymWrapper):
     Entries are those of :class:`steppe_gym.GymWrapper`; sensors of a dict have their own names. The limits of steps and
     seconds truncate; other ends terminate.
 
+    >>> import gym
+    >>> import habitat.gym
+    >>> from steppe_habitat import HabitatWrapper
+    >>> env = HabitatWrapper(gym.make("HabitatRenderPick-v0"))
+    >>> env.reset()["truncated"], env.reward_spec.shape
+    (tensor([False]), torch.Size([1]))
+
     Args:
         env: the task.
         **kwargs: see :class:`steppe_gym.GymWrapper`.
@@ -108,6 +115,10 @@ class HabitatWrapper(GymWrapper):
 
 class HabitatEnv(MadeByName, HabitatWrapper):
     """Make a task of Habitat by its name; see :class:`HabitatWrapper` for the data.
+
+    >>> from steppe_habitat import HabitatEnv
+    >>> HabitatEnv("HabitatRenderPick-v0").rollout(3)["next", "truncated"].flatten().tolist()
+    [False, False, False]
 
     Args:
         env_name: a name of ``HabitatEnv.available_envs``. ``"Habitat-v0"`` needs ``cfg_file_path``.

@@ -48,6 +48,13 @@ class IsaacGymWrapper(SelfResettingBatch):
     in the next step in the same way. A reset of all rows takes one step of the simulation, because ``reset()`` of the
     library returns what its buffers contain.
 
+    >>> import isaacgym  # before torch
+    >>> import isaacgymenvs
+    >>> from steppe_isaac import IsaacGymWrapper
+    >>> task = isaacgymenvs.make(seed=0, task="Cartpole", num_envs=4, sim_device="cpu", rl_device="cpu", headless=True)
+    >>> IsaacGymWrapper(task).rollout(3, break_when_any_done=False)["obs"].shape
+    torch.Size([4, 3, 4])
+
     Args:
         env: the task.
         from_pixels: add the image that ``env.render("rgb_array")`` returns.
@@ -153,6 +160,12 @@ class IsaacGymEnv(IsaacGymWrapper):
 
     Isaac Gym must be imported before torch: write ``import isaacgym`` in the first line of the program. It has one
     simulation in a process. For more, use ``ParallelEnv(..., mp_start_method="fork")``.
+
+    >>> import isaacgym  # before torch
+    >>> from steppe_isaac import IsaacGymEnv
+    >>> env = IsaacGymEnv("Cartpole", num_envs=8, device="cpu")
+    >>> env.batch_size, env.action_spec.shape
+    (torch.Size([8]), torch.Size([8, 1]))
 
     Args:
         task: a name of ``IsaacGymEnv.available_envs``.

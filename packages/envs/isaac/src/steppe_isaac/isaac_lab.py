@@ -46,6 +46,16 @@ class IsaacLabWrapper(SelfResettingBatch):
     Rows can be reset alone in the middle of an episode. Environments made of managers can continue from a state of the
     scene: see :meth:`get_state` and :meth:`reset_to_state`.
 
+    >>> from isaaclab.app import AppLauncher
+    >>> app = AppLauncher(headless=True)  # starts Isaac Sim, which must run before the next imports
+    >>> import gymnasium
+    >>> from isaaclab_tasks.utils import parse_env_cfg
+    >>> from steppe_isaac import IsaacLabWrapper
+    >>> config = parse_env_cfg("Isaac-Cartpole-v0", device="cpu", num_envs=4)
+    >>> env = IsaacLabWrapper(gymnasium.make("Isaac-Cartpole-v0", cfg=config), final_observations=True)
+    >>> env.rollout(3, break_when_any_done=False)["next", "reward"].shape
+    torch.Size([4, 3, 1])
+
     Args:
         env: the environment.
         categorical_action_encoding: discrete actions are integers instead of one-hot rows.
@@ -324,6 +334,11 @@ class IsaacLabEnv(IsaacLabWrapper):
     """Make an environment of Isaac Lab by the name of its task; see :class:`IsaacLabWrapper` for the data.
 
     Isaac Sim is started, unless it runs in this process.
+
+    >>> from steppe_isaac import IsaacLabEnv
+    >>> env = IsaacLabEnv("Isaac-Cartpole-v0", num_envs=8, device="cpu")
+    >>> env.batch_size, env.action_spec.shape
+    (torch.Size([8]), torch.Size([8, 1]))
 
     Args:
         task: a name of ``IsaacLabEnv.available_envs``, which begins with ``"Isaac-"``.

@@ -23,8 +23,9 @@ class MeltingpotEnv(MeltingpotWrapper):
 
     See :class:`MeltingpotWrapper` for the data.
 
-    >>> env = MeltingpotEnv("commons_harvest__open", max_steps=100)  # doctest: +SKIP
-    >>> env.full_observation_spec["agents", "observation", "RGB"].shape  # doctest: +SKIP
+    >>> from steppe_meltingpot import MeltingpotEnv
+    >>> env = MeltingpotEnv("commons_harvest__open", max_steps=100)
+    >>> env.full_observation_spec["agents", "observation", "RGB"].shape
     torch.Size([7, 88, 88, 3])
 
     Args:

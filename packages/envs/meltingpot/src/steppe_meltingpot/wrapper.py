@@ -42,6 +42,13 @@ class MeltingpotWrapper(LibraryWrapper, ArrayEnv):
 
     Melting Pot cannot be seeded: one seed gives different worlds. ``set_seed`` seeds random actions alone.
 
+    >>> from meltingpot import substrate
+    >>> from steppe_meltingpot import MeltingpotWrapper
+    >>> config = substrate.get_config("coins")
+    >>> env = MeltingpotWrapper(substrate.build_from_config(config, roles=config.default_player_roles))
+    >>> env.rollout(3)["next", "agents", "reward"].shape
+    torch.Size([3, 2, 1])
+
     Args:
         env: the substrate.
         categorical_actions: actions are integers instead of one-hot rows.

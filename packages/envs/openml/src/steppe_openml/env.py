@@ -36,6 +36,13 @@ class OpenMLEnv(EnvBase):
     A reset draws rows without replacement; when too few are left, all rows are shuffled again. ``next`` repeats the
     observation and the label.
 
+    >>> from steppe_openml import OpenMLEnv
+    >>> env = OpenMLEnv("mushroom_num", batch_size=[8])
+    >>> env.rollout(1)["next", "reward"].shape
+    torch.Size([8, 1, 1])
+    >>> env.action_spec.space.n  # edible or poisonous
+    2
+
     Args:
         dataset_name: a name of ``OpenMLEnv.available_envs``.
         device: device of the data.

@@ -34,6 +34,13 @@ class RoboHiveWrapper(GymWrapper):
     ``"done"``              ``[1]`` bool, with ``"terminated"`` and ``"truncated"``
     ======================  =========================================================================================
 
+    >>> import gymnasium
+    >>> import robohive
+    >>> from steppe_robohive import RoboHiveWrapper
+    >>> env = RoboHiveWrapper(gymnasium.make("FrankaReachFixed-v0"), read_info=False)
+    >>> env.rollout(3)["next", "reward"].shape
+    torch.Size([3, 1])
+
     Args:
         env: the environment, made by gym or gymnasium.
         pixels_only: leave out the observation of the library if there are pixels. Infos are kept.
@@ -56,6 +63,11 @@ class RoboHiveWrapper(GymWrapper):
 
 class RoboHiveEnv(MadeByName, RoboHiveWrapper):
     """Make an environment of RoboHive by its name; see :class:`RoboHiveWrapper` for the data.
+
+    >>> from steppe_robohive import RoboHiveEnv
+    >>> env = RoboHiveEnv("FrankaReachFixed-v0")
+    >>> env.rollout(3)["next", "info", "solved"].shape
+    torch.Size([3, 1])
 
     Args:
         env_name: a name of ``RoboHiveEnv.available_envs``.

@@ -23,6 +23,11 @@ class SMACv2Env(SMACv2Wrapper):
 
     See :class:`SMACv2Wrapper` for the data.
 
+    >>> from steppe_smacv2 import SMACv2Env
+    >>> env = SMACv2Env("3m")  # three marines against three
+    >>> env.rollout(3)["agents", "action_mask"].shape  # random actions respect the masks
+    torch.Size([3, 3, 9])
+
     Args:
         map_name: a name of ``SMACv2Env.available_envs``. Maps ``"10gen_..."`` need a ``capability_config``.
         capability_config: how teams and positions are drawn for each episode, as SMACv2 takes it. It is copied.

@@ -49,6 +49,12 @@ class SMACv2Wrapper(LibraryWrapper, ArrayEnv):
 
     The first reset launches StarCraft II.
 
+    >>> from smacv2.env import StarCraft2Env
+    >>> from steppe_smacv2 import SMACv2Wrapper
+    >>> env = SMACv2Wrapper(StarCraft2Env(map_name="3m"))
+    >>> env.group_map
+    {'agents': ['0', '1', '2']}
+
     Args:
         env: the battle.
         categorical_actions: actions are integers instead of one-hot rows.

@@ -21,6 +21,11 @@ __all__ = ["UnityMLAgentsEnv"]
 class UnityMLAgentsEnv(UnityMLAgentsWrapper):
     """Start a Unity game; see :class:`UnityMLAgentsWrapper` for the data.
 
+    >>> from steppe_unity import UnityMLAgentsEnv
+    >>> with UnityMLAgentsEnv("build/game", seed=1, no_graphics=True) as env:
+    ...     env.rollout(5, break_when_any_done=False).shape
+    torch.Size([5])
+
     Args:
         file_name: path of the game. ``None``, without ``registered_name``: the Unity editor, when its play button is
             pressed.

@@ -47,6 +47,13 @@ class UnityMLAgentsWrapper(LibraryWrapper):
     leaves the game alone. Only a reset of agents in the middle of their episodes resets the game, and must be one of
     all agents. An agent that does not decide keeps its last observation, and has reward 0.
 
+    >>> from mlagents_envs.environment import UnityEnvironment
+    >>> from steppe_unity import UnityMLAgentsWrapper
+    >>> env = UnityMLAgentsWrapper(UnityEnvironment("build/game", no_graphics=True))
+    >>> env.rollout(3, break_when_any_done=False).shape
+    torch.Size([3])
+    >>> env.close()
+
     Args:
         env: the environment.
         group_map: ``{group: [agents]}`` with agents of one behavior in each group, a

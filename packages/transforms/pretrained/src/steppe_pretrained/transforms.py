@@ -138,7 +138,13 @@ class R3MTransform(PretrainedTransform):
 
     R3M was trained on videos of people for robotic manipulation (Nair et al., https://arxiv.org/abs/2203.12601).
 
-    >>> R3MTransform("resnet18", in_keys=["pixels"], download=True)  # doctest: +SKIP
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from steppe_pretrained import R3MTransform
+    >>> transform = R3MTransform("resnet18", in_keys=["pixels"])  # download=True loads the weights of R3M
+    >>> images = torch.randint(256, (2, 64, 64, 3), dtype=torch.uint8)
+    >>> transform(TensorDict(pixels=images, batch_size=[2]))["r3m_vec"].shape
+    torch.Size([2, 512])
 
     Args:
         model_name: ``"resnet18"``, ``"resnet34"`` or ``"resnet50"``.
@@ -158,6 +164,14 @@ class VIPTransform(PretrainedTransform):
 
     VIP was trained on videos of people, so that distances of vectors are distances to a goal (Ma et al.,
     https://arxiv.org/abs/2210.00030).
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from steppe_pretrained import VIPTransform
+    >>> transform = VIPTransform("resnet50", out_keys=["image_vec"])  # download=True loads the weights of VIP
+    >>> images = torch.randint(256, (2, 64, 64, 3), dtype=torch.uint8)
+    >>> transform(TensorDict(pixels=images, batch_size=[2]))["image_vec"].shape
+    torch.Size([2, 1024])
 
     Args:
         model_name: ``"resnet50"``.

@@ -30,6 +30,17 @@ class VIPRewardTransform(VIPTransform):
 
     Its vector is the entry ``"goal_embedding"``. Rows that are reset without an image keep their goal.
 
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> import gymnasium
+    >>> from steppe import TransformedEnv, make_env
+    >>> from steppe_pretrained import VIPRewardTransform
+    >>> transform = VIPRewardTransform("resnet50", size=64)  # download=True loads the weights of VIP
+    >>> env = TransformedEnv(make_env("gym:Pendulum-v1", from_pixels=True), transform)
+    >>> root = env.reset(TensorDict(goal_image=torch.zeros(500, 500, 3, dtype=torch.uint8)))
+    >>> env.rollout(3, tensordict=root, auto_reset=False)["next", "reward"].shape
+    torch.Size([3, 1])
+
     Args:
         model_name: ``"resnet50"``.
         goal_image: the goal of episodes whose reset has none, ``[H, W, 3]`` uint8.

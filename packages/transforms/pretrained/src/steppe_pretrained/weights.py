@@ -23,7 +23,19 @@ _BLOCK = 2**20
 
 
 class WeightsNotFound(SteppeError, FileNotFoundError):
-    """A file of weights is neither in the cache nor can it be downloaded, or it is damaged."""
+    """A file of weights is neither in the cache nor can it be downloaded, or it is damaged.
+
+    >>> from pathlib import Path
+    >>> from steppe_pretrained import R3MTransform
+    >>> Path("r3m_18.pt").write_bytes(b"half a download")
+    15
+    >>> Path("r3m_18.pt.sha256").write_text("0123")  # the checksum of the first download
+    4
+    >>> R3MTransform("resnet18", download=True, download_path=".")
+    Traceback (most recent call last):
+        ...
+    steppe_pretrained.weights.WeightsNotFound: r3m_18.pt is not the file that was published: its SHA-256 is ...
+    """
 
 
 @dataclass(frozen=True)
