@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -93,6 +94,10 @@ def substitutes(package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
             seed_cache(folder, "mushroom", 1, 101)
             monkeypatch.setenv("SCIKIT_LEARN_DATA", str(folder))
+        elif package == "steppe-ray":
+            monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+            # Paths of Ray's sockets may have 107 bytes; the temporary folder of a session of nox is too long.
+            monkeypatch.setenv("RAY_TMPDIR", stack.enter_context(TemporaryDirectory(prefix="ray", dir="/tmp")))
         elif package == "steppe-unity" and is_installed("mlagents-envs"):
             from tests.envs.unity.games import no_binary
 

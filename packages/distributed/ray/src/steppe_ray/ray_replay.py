@@ -46,12 +46,14 @@ class RayReplayBuffer:
         ray_init_config: arguments of ``ray.init``, if this process is not connected to a cluster.
 
     Examples:
-        >>> from functools import partial
-        >>> from steppe import LazyTensorStorage, ReplayBuffer
+        >>> from steppe import LazyTensorStorage, ReplayBuffer, make_env
         >>> from steppe_ray import RayReplayBuffer
         >>> def make():
         ...     return ReplayBuffer(storage=LazyTensorStorage(10_000), batch_size=32)
-        >>> buffer = RayReplayBuffer(make)  # doctest: +SKIP
+        >>> buffer = RayReplayBuffer(make)
+        >>> indices = buffer.extend(make_env("gym:CartPole-v1").rollout(50, break_when_any_done=False))
+        >>> len(buffer), buffer.sample().shape
+        (50, torch.Size([32]))
     """
 
     def __init__(
