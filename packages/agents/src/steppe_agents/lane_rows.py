@@ -88,11 +88,10 @@ class LaneRows:
         frames = self._frames_of(writer)
 
         def is_over() -> bool:
-            return not self._active or self._steps >= self._slice_end or stopped()
+            return not self._active or stopped()
 
-        self._stopped = is_over
-        end = frames.taken + writer.slots.length - writer.position
-        after = frames.run(self._act, root, end, goes_on=True, stopped=is_over, advance=self._advance)
+        end = frames.taken + min(writer.slots.length - writer.position, self._slice_end - self._steps)
+        after = frames.run(self._policy.act, root, end, goes_on=True, stopped=is_over, advance=self._advance)
         self._publish()
         self._finish(after)
 
@@ -184,16 +183,12 @@ class LaneRows:
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def _act(self, root: TensorDictBase) -> TensorDictBase:
-        """Call the policy, and return the root of all lanes with actions."""
-        if self._ended or self._truncated:
-            self._publish()
-        return self._policy.act(root)
-
     def _advance(self, root: TensorDictBase) -> Ended:
         """Step the active lanes, and begin rows in the lanes whose row has ended; return the lanes that ended."""
         lanes, frames = self._lanes, self._frames
         assert frames is not None
+        if self._ended or self._truncated:
+            self._publish()
         resets = False
         if self._at is None:
             # Without infos, lanes are reset in the same round trip if enough rows wait.
@@ -234,7 +229,7 @@ class LaneRows:
             are_reset: whether their environments have begun an episode.
         """
         lanes = self._lanes
-        free = sorted(lane for lane, _, _ in ended)
+        free = [ended[0][0]] if len(ended) == 1 else sorted(lane for lane, _, _ in ended)
         if lanes.restarts:
             for lane in free:
                 lanes.number(lane, self._steps)

@@ -5,6 +5,7 @@ A lane is one environment (a row of the batch of environments) with the agent's 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -112,7 +113,7 @@ class Lanes:
         self._segment: Segment
         self.active: list[int]
         self.rows: list[RunningRow]
-        self._waiting: list[int]
+        self._waiting: deque[int]
         self.next_root: TensorDictBase | None
         self.n_steps: int | None
         self._finished: list[tuple[RunningRow, bool]]
@@ -124,7 +125,7 @@ class Lanes:
         """Begin a segment of a request for episodes, with the first rows in all lanes."""
         assert segment.rows is not None
         self.drop()
-        self._segment, self._waiting = segment, list(range(len(segment.rows)))
+        self._segment, self._waiting = segment, deque(range(len(segment.rows)))
         self.total = len(segment.rows)
         self._enter(list(range(self.n)))
 
@@ -146,7 +147,7 @@ class Lanes:
     def begin_slice(self, segment: Segment) -> None:
         """Begin a slice: the next steps of all live lanes."""
         assert segment.n_steps is not None
-        self._segment, self._waiting, self.n_steps = segment, [], segment.n_steps
+        self._segment, self._waiting, self.n_steps = segment, deque(), segment.n_steps
         if isinstance(self.store, SlotWriter):
             self.store.make_room([])
         if segment.agent_info is not None:
@@ -174,11 +175,11 @@ class Lanes:
         self._first_step = None
         if self.n_steps is not None and self.active:  # steps of these episodes are lost, so they cannot continue
             self.live, self._root = [], None
-        self.active, self.rows, self._waiting, self.next_root = [], [], [], None
+        self.active, self.rows, self._waiting, self.next_root = [], [], deque(), None
 
     def _stop(self) -> None:
         self._segment = Segment([], None, None, None)
-        self.active, self.rows, self._waiting = [], [], []
+        self.active, self.rows, self._waiting = [], [], deque()
         self.next_root, self.n_steps, self._first_step = None, None, None
         self._tds.clear_cache()
         if isinstance(self.store, FrameStore):
@@ -340,12 +341,13 @@ class Lanes:
         """Return the lanes that begin a row, of some free lanes, and the places of these rows in the segment."""
         if self.resets_whole and self.active:
             return [], []
-        places, self._waiting = self._waiting[: len(free)], self._waiting[len(free) :]
+        waiting = self._waiting
+        places = [waiting.popleft() for _ in range(min(len(free), len(waiting)))]
         return free[: len(places)], places
 
     def put_back(self, places: list[int]) -> None:
         """Let rows wait again that :meth:`next_places` has returned."""
-        self._waiting = places + self._waiting
+        self._waiting.extendleft(reversed(places))
 
     def _enter(self, free: list[int]) -> None:
         """Begin the next waiting rows in free lanes."""
@@ -387,7 +389,7 @@ class Lanes:
         if position is None:
             position = self.store.position if isinstance(self.store, SlotWriter) else 0
         number = lane + self.first_lane if self._segment.rows is None else self._segment.rows[place]
-        return RunningRow(place, number, lane + self.first_lane, lane, int(self.episode_of[lane]), steps, position)
+        return RunningRow(place, number, lane + self.first_lane, lane, self.episode_of.item(lane), steps, position)
 
     def number(self, lane: int, steps: int) -> None:
         """Number the episode that begins in a lane, after some steps of the lanes."""
@@ -404,8 +406,6 @@ class Lanes:
         else:
             for at, row in enumerate(rows):
                 row.state = state[at]
-
-    # -- the policy and the environment ---------------------------------------------------------------------------
 
     # -- results --------------------------------------------------------------------------------------------------
 

@@ -199,9 +199,12 @@ class ShardService(Service):
         try:
             for part, at, first in self._whole if rows is None else self._split(rows):
                 doing = "step"
-                # An environment on TensorDicts may reset in its step.
-                infos = None if type(part) is _Looped else self._infos_at(None if rows is None else at, first)
-                ended = part.step(at, infos, reset=reset, decoded=decoded)
+                if decoded is not None:
+                    ended = part.loop.step(decoded, at)
+                else:
+                    # An environment on TensorDicts may reset in its step.
+                    infos = None if type(part) is _Looped else self._infos_at(None if rows is None else at, first)
+                    ended = part.step(at, infos, reset=reset)
                 if not ended:
                     continue
                 result += ended
@@ -260,11 +263,9 @@ class _Looped:
         self.actions = {key: storage.arrays[key][part] for key in layout.action_keys}
         self.masks = [array[part] for key, array in storage.arrays.items() if key[-1] == "_reset"]
 
-    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: list[Any] | None = None) -> Ended:
-        if decoded is None:
-            index: Any = slice(None) if at is None else np.asarray(at, np.int64)
-            decoded = self.decode({key: rows[index] for key, rows in self.actions.items()})
-        return self.loop.step(decoded, at)
+    def step(self, at: list[int] | None, infos: Any, *, reset: bool) -> Ended:
+        index: Any = slice(None) if at is None else np.asarray(at, np.int64)
+        return self.loop.step(self.decode({key: rows[index] for key, rows in self.actions.items()}), at)
 
     def begin_anew(self, rows: list[int], infos: Any) -> None:
         self.loop.reset(rows, infos)

@@ -63,14 +63,13 @@ class TensorDictRow:
         self._loose.read(self.row, td)
         return td
 
-    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> Ended:
+    def step(self, at: list[int] | None, infos: Any, *, reset: bool) -> Ended:
         """Step the environment; returns its row 0 if the root of the next step is not ``next``.
 
         Args:
             at: ``[0]`` if the step mask of the row applies, None if not.
             infos: the ``env_info`` of the row in a list, or None.
             reset: whether the caller resets the ended row.
-            decoded: None: the action is in storage.
         """
         self._begin_work()
         env = self.env
