@@ -15,6 +15,7 @@ TABLE = README.read_text(encoding="utf-8")
 
 @pytest.mark.matrix
 @pytest.mark.library
+@pytest.mark.timeout(1000)  # tries each id, those of Procgen and Meta-World for minutes
 @pytest.mark.parametrize("module", LIBRARIES)
 def test_the_table_of_ids_is_what_a_library_does(module):
     if importlib.util.find_spec(module) is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase, assert_close
 from tensordict.nn import TensorDictModule
 
 pytest.importorskip("jax")
@@ -190,6 +190,29 @@ def test_a_jax_env_runs_without_compilation() -> None:
     other = env.rollout(3, actions=list(data["action"].unbind(1)))
 
     torch.testing.assert_close(other["next", "x"], data["next", "x"])
+
+
+def test_steps_on_rows_equal_those_on_tensordicts() -> None:
+    class OnTensorDicts(Drift):
+        def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+            return super()._step(tensordict)
+
+    env, other = Drift(batch_size=3), OnTensorDicts(batch_size=3)
+    for each in (env, other):
+        each.set_seed(2)
+    assert env.row_steps is not None and other.row_steps is None
+
+    data = env.rollout(2 * LIMIT + 3, break_when_any_done=False)
+    actions = list(data["action"].unbind(1))
+
+    expected = other.rollout(len(actions), actions=actions, break_when_any_done=False)
+    assert data["next", "truncated"].sum() == 6
+    assert_close(data, expected, rtol=0, atol=0)
+    env.set_seed(2)
+    root = env.reset()
+    for t, action in enumerate(actions):
+        frame, root = env.step_and_maybe_reset(root.set("action", action))
+        assert_close(frame, data[:, t], rtol=0, atol=0)
 
 
 def test_a_collector_takes_rows_of_a_batch() -> None:

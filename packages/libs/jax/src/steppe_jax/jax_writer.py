@@ -26,6 +26,7 @@ class JaxWriter(RowWriter):
     """
 
     inverts = True  # decode() returns tensors: actions of the library, not those of the layout
+    on_arrays = True  # a step copies arrays, and keeps no gradients
 
     def __init__(self, env: JaxEnv, layout: RowLayout) -> None:
         self.env, self.layout = env, layout
