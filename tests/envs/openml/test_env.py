@@ -103,6 +103,23 @@ def test_a_partial_reset_draws_only_the_chosen_rows():
     assert torch.equal(env.step(again.set("action", again["y"]))["next", "reward"], torch.ones(4, 1))
 
 
+@pytest.mark.parametrize("batch_size", [(), (3,), (2, 2)])
+def test_a_step_reads_the_label_of_the_callers_root(batch_size):
+    env = OpenMLEnv("magic", batch_size=batch_size)
+    for _ in range(2):  # the first step of a batch is compared with the specs, on TensorDicts
+        td = env.reset()
+        drawn = td["y"].clone()
+        td["y"] = 1 - drawn
+
+        edited = env.step(td.clone().set("action", td["y"]))
+        without = env.step(td.exclude("y").set("action", drawn))
+
+        assert (edited["next", "reward"] == 1).all()
+        assert torch.equal(edited["next", "y"], 1 - drawn)
+        assert (without["next", "reward"] == 1).all()
+        assert torch.equal(without["next", "y"], drawn)
+
+
 @pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
 def test_rows_of_a_batch_equal_single_environments(kind):
     batch = kind(2, "openml:magic")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import EnvBase
+from steppe.envs import EnvBase, no_layout_reason
 from steppe.errors import ArgumentError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Categorical, Composite, Unbounded
@@ -16,6 +16,7 @@ from steppe.storage import build_td
 
 from .data_sets import load
 from .names import SETS, env_names
+from .table_writer import TableWriter
 
 __all__ = ["OpenMLEnv"]
 
@@ -53,6 +54,7 @@ class OpenMLEnv(EnvBase):
     Attributes:
         features: ``[n, k]`` float32, the features of all rows.
         labels: ``[n]`` int64, their labels.
+        drawn: ``[n]`` int64 for n rows of the batch, the rows of the data set that the last resets drew.
 
     Raises:
         EnvNotFound: there is no such data set.
@@ -88,7 +90,7 @@ class OpenMLEnv(EnvBase):
         self.register_buffer("features", torch.from_numpy(features).float().to(self.device or "cpu"), persistent=False)
         self.register_buffer("labels", torch.from_numpy(labels).to(self.device or "cpu"), persistent=False)
         state["_generator"] = np.random.default_rng()
-        state["_rows"] = torch.zeros(self.batch_size, dtype=torch.int64, device="cpu")
+        state["drawn"] = np.zeros(size, np.int64)
         state["_order"] = None
         n = int(labels.max()) + 1
         self.observation_spec = Composite(
@@ -101,30 +103,44 @@ class OpenMLEnv(EnvBase):
         flag = Binary(shape=(*self.batch_size, 1), dtype=torch.bool)
         self.done_spec = Composite(done=flag, terminated=flag.clone(), shape=self.batch_size).to(self.device)
 
-    def _draw(self, count: int) -> torch.Tensor:
-        """Return the numbers of the next rows ``[count]``, without replacement."""
-        order: torch.Tensor | None = self._order
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def no_rows_reason(self) -> str | None:
+        """Return why steps are taken on TensorDicts, or None if they are taken on rows of arrays."""
+        if len(self.batch_size) > 1:
+            return f"its batch has {len(self.batch_size)} dimensions."
+        reason: str | None = no_layout_reason(self)
+        return reason
+
+    def make_row_writer(self) -> TableWriter:
+        """Make the row writer of the batch."""
+        return TableWriter(self)
+
+    def draw(self, count: int) -> np.ndarray:
+        """Return the numbers of the next rows ``[count]`` int64, without replacement."""
+        order: np.ndarray | None = self._order
         if order is None or len(order) < count:
-            order = torch.from_numpy(self._generator.permutation(len(self.labels)))
+            order = self._generator.permutation(len(self.labels))
         self.__dict__["_order"] = order[count:]
         return order[:count]
+
+    def rows_of_table(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Return observation and label of rows ``[k]`` of the data set, which is on the CPU."""
+        return {"observation": self.features.numpy()[numbers], "y": self.labels.numpy()[numbers]}
+
+    # -- steps on TensorDicts -------------------------------------------------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if kwargs:
             raise TypeError(f"OpenMLEnv.reset does not take {sorted(kwargs)}. To seed it, call env.set_seed(seed).")
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
-            self.__dict__["_rows"] = self._draw(self.batch_size.numel()).reshape(self.batch_size)
-        else:
-            chosen = mask.reshape(self.batch_size).cpu()
-            rows = self._rows.clone()
-            rows[chosen] = self._draw(int(chosen.sum()))
-            self.__dict__["_rows"] = rows
+        chosen = slice(None) if mask is None else mask.reshape(-1).cpu().numpy()
+        self.drawn[chosen] = self.draw(len(self.drawn[chosen]))
         flags = torch.zeros((*self.batch_size, 1), dtype=torch.bool, device=self.device or "cpu")
         return build_td({**self._shown(), "done": flags, "terminated": flags.clone()}, self.batch_size, self.device)
 
     def _shown(self) -> dict[str, torch.Tensor]:
-        rows = self._rows.to(self.labels.device)
+        rows = torch.from_numpy(self.drawn.reshape(self.batch_size)).to(self.labels.device)
         return {"observation": self.features[rows], "y": self.labels[rows]}
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
