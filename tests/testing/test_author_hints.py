@@ -1,4 +1,4 @@
-"""Hints for authors name the misspelt group, and what the action spec allows."""
+"""Hints for authors say what the action spec allows."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ import pytest
 import torch
 
 from steppe import Categorical, Composite, EnvBase, OneHot, Unbounded
-from steppe_testing.author_hints import action_hint, misspelt_groups
-
-
-def test_a_misspelt_group_is_named_with_its_package(fake_dist, monkeypatch):
-    fake_dist("crane-sim", "0.3", entry_points={"steppe.env": {"crane": "crane_sim.plugin"}})
-    fake_dist("crane-later", "0.3", entry_points={"steppe.datasets": {"crane": "crane_sim.plugin"}})
-    monkeypatch.syspath_prepend(str(fake_dist.path))
-
-    text = misspelt_groups()
-
-    assert "crane-sim has entry points in the group 'steppe.env', which does not exist" in text
-    assert '[project.entry-points."steppe.envs"]' in text
-    assert "install it again" in text
-    assert "crane-later" not in text
+from steppe_testing.author_hints import action_hint
 
 
 def test_the_hint_describes_the_action_of_each_key():

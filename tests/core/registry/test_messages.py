@@ -42,6 +42,17 @@ def acme(fake_dist, registry):
     return write
 
 
+def test_a_misspelt_group_of_entry_points_is_named(fake_dist, registry):
+    fake_dist("crane-sim", "0.3", entry_points={"steppe.env": {"crane": "crane_sim.plugin"}})
+    fake_dist("crane-later", "0.3", entry_points={"steppe.datasets": {"crane": "x"}, "steppe.metrics": {"crane": "y"}})
+
+    assert text_of(errors.PluginNotFound, "crane:hook") == (
+        "No plugin provides 'crane:' (asked for 'crane:hook'). Installed namespaces: none ('steppe plugins' lists "
+        "them). crane-sim has entry points in the group 'steppe.env', which does not exist: write "
+        '[project.entry-points."steppe.envs"] in its pyproject.toml, and install it again.'
+    )
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_malformed_id(request, registry, installed):
     if installed:

@@ -200,7 +200,8 @@ def test_steps_on_rows_equal_those_on_tensordicts() -> None:
     env, other = Drift(batch_size=3), OnTensorDicts(batch_size=3)
     for each in (env, other):
         each.set_seed(2)
-    assert env.row_steps is not None and other.row_steps is None
+    assert env.row_steps is not None
+    assert other.row_steps is None
 
     data = env.rollout(2 * LIMIT + 3, break_when_any_done=False)
     actions = list(data["action"].unbind(1))

@@ -15,6 +15,7 @@ from importlib_metadata import Distribution, distribution, distributions
 from packaging.requirements import InvalidRequirement
 
 from . import requirements
+from .messages import suggestion
 from .records import GROUPS, Kind, LibraryInfo, PluginRecord, canonical, requirement_name
 
 Records = dict[Kind, dict[str, list[PluginRecord]]]
@@ -71,6 +72,19 @@ def steppe_version() -> str:
     """Return the version of the running steppe, or ``"0+unknown"`` if it is not installed as a package."""
     package = installed("steppe")
     return "0+unknown" if package is None else package.version
+
+
+def misspelt_groups(*, path: Sequence[str] | None = None) -> str:
+    """Return a sentence for each entry-point group that is like one of steppe's, after a space; "" if there is none."""
+    hints = ""
+    for dist in _discover(path):
+        for group in sorted({entry.group for entry in dist.entry_points} - {*GROUPS}):
+            if group.startswith("steppe.") and (close := suggestion(group, GROUPS, cutoff=0.75)):
+                hints += (
+                    f" {dist.name} has entry points in the group {group!r}, which does not exist: write "
+                    f'[project.entry-points."{close}"] in its pyproject.toml, and install it again.'
+                )
+    return hints
 
 
 def installed_library(dist: str, module: str) -> LibraryInfo:

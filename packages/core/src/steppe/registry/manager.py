@@ -131,6 +131,7 @@ class Registry:
         raise PluginNotFound(
             f"No plugin provides '{name}:' (asked for {asked!r}). {hint}"
             f"Installed namespaces: {listed(installed)} ('steppe plugins' lists them)."
+            f"{discovery.misspelt_groups(path=self._path)}"
         )
 
     def check(self, record: PluginRecord) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from steppe.cli import UsageError, one_line, positive
 from steppe.errors import PluginNotFound, SteppeError
-from steppe_testing.author_hints import action_hint, misspelt_groups
+from steppe_testing.author_hints import action_hint
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         factory = env_factory(args.id)  # before torch is imported, so that a wrong id is reported quickly
     except PluginNotFound as error:
-        raise UsageError(f"{one_line(error)}{misspelt_groups()}") from None
+        raise UsageError(one_line(error)) from None
     import_tensordict()
     import torch
 
