@@ -18,8 +18,10 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +29,7 @@ from common import Contest, show, write_figures
 from library_cases import CASES, Case
 
 from steppe import ParallelEnv, make_env
+from steppe.errors import NotSupported
 
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
@@ -54,14 +57,19 @@ def raw_slice(loop: Iterator[None], steps: int) -> Callable[[], float]:
     return run
 
 
+def seed(env: Any) -> None:
+    with suppress(NotSupported):  # Unity seeds a game only when it starts
+        env.set_seed(0)
+
+
 def our_slice(case: Case, steps: int) -> Callable[[], float]:
     env = case.make() if case.make else make_env(case.id, **case.kwargs)
-    env.set_seed(0)
+    seed(env)
     first = env.rollout(steps, break_when_any_done=False)
     actions = list(first.select(*env.action_keys).unbind(-1))
 
     def run() -> float:
-        env.set_seed(0)  # the same course, in which these actions are allowed
+        seed(env)  # the same course, in which these actions are allowed
         root = env.reset()
         start = time.perf_counter()
         env.rollout(steps, actions=actions, break_when_any_done=False, tensordict=root, auto_reset=False)
