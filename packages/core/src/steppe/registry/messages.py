@@ -12,13 +12,10 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 
 
 def suggestion(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the most similar candidate, or None if its similarity is below `cutoff` (from 0 to 1)."""
+    """Return the most similar candidate in any case, or None if its similarity is below `cutoff` (from 0 to 1)."""
     from difflib import get_close_matches
 
-    pool = list(dict.fromkeys(candidates))
-    if close := get_close_matches(word, pool, n=1, cutoff=cutoff):
-        return close[0]
-    folded = {candidate.lower(): candidate for candidate in pool}
+    folded = {candidate.lower(): candidate for candidate in reversed([*candidates])}
     close = get_close_matches(word.lower(), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
 
