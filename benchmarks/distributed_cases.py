@@ -83,20 +83,22 @@ def frames_per_second(collector: Collector, seconds: float = 0.3) -> Callable[[]
     """Return a slice of work: collect for some seconds; its figure is in frames a second.
 
     Workers that do not wait for each other collect on between slices. The batches that they have ready when a slice
-    begins are not counted, and they have finished theirs when the next contestant begins.
+    begins are not counted. Those that they are at when it ends are, and the time until all are done: workers of equal
+    speed finish at the same time, and a slice may end just before or after they do.
     """
 
     def run() -> float:
         backend = collector.backend
         working = backend.at_work if isinstance(backend, WorkersBackend) else set()
+        begun, frames = time.perf_counter(), 0
         for _ in working:
             next(collector)
-        begun, frames = time.perf_counter(), 0
-        while (took := time.perf_counter() - begun) < seconds or not frames:
+        while time.perf_counter() - begun < seconds or not frames:
             frames += next(collector).numel()
         if isinstance(backend, WorkersBackend):
+            frames += len(backend.at_work) * collector.frames_per_batch
             backend.wait(backend.at_work)
-        return frames / took
+        return frames / (time.perf_counter() - begun)
 
     return run
 
@@ -137,7 +139,7 @@ class RayAlone:
 
         begun, frames = time.perf_counter(), 0
         calls = {} if self._sync else {holder.get.remote(): holder for holder in self.holders}
-        while (took := time.perf_counter() - begun) < self._seconds or not frames:
+        while time.perf_counter() - begun < self._seconds or not frames:
             if self._sync:
                 ray.get([holder.get.remote() for holder in self.holders])
                 frames += self._frames * len(self.holders)
@@ -147,6 +149,6 @@ class RayAlone:
             ray.get(ready)
             calls[holder.get.remote()] = holder
             frames += self._frames
-        if calls:
-            ray.wait(list(calls), num_returns=len(calls))
-        return frames / took
+        frames += self._frames * len(calls)
+        ray.get(list(calls))
+        return frames / (time.perf_counter() - begun)

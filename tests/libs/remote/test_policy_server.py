@@ -96,6 +96,24 @@ def test_a_call_waits_for_others_no_longer_than_the_limit() -> None:
     assert 0.04 < took < AT_ONCE
 
 
+def test_a_call_waits_as_long_as_calls_take_by_default() -> None:
+    def act(observation: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.1)
+        return observation
+
+    server = PolicyServer(TensorDictModule(act, ["observation"], ["action"]))
+    idle = server.client()
+    for _ in range(8):
+        idle(root(0.0, 1))
+    before = server.stats()["calls"]
+    asked_together(server, [1.0, 2.0])
+    calls = server.stats()["calls"] - before
+    server.shutdown()
+
+    # Both connect with a call, which may be one; their next calls are one, although a third client does not call.
+    assert calls in (2, 3)
+
+
 @pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
 def test_roots_of_any_batch_size_are_answered(batch: tuple[int, ...]) -> None:
     server = PolicyServer(policy())
@@ -189,7 +207,7 @@ def test_policies_that_cannot_be_served_are_refused() -> None:
 
     with pytest.raises(SpecError, match="max_batch_size must be a whole number >= 1, found 0"):
         PolicyServer(policy(), max_batch_size=0)
-    with pytest.raises(SpecError, match="server_timeout must be seconds >= 0"):
+    with pytest.raises(SpecError, match="server_timeout must be None or seconds >= 0"):
         PolicyServer(policy(), server_timeout=-1.0)
     with pytest.raises(NotSupported, match=r"declares agent_state_spec.*inference='worker'"):
         PolicyServer(stateful)

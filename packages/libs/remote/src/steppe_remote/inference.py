@@ -43,7 +43,8 @@ class InferenceCollector(Collector):
         create_env_fn, policy, **kwargs: see :class:`~steppe.Collector`.
         inference: ``"worker"``: each worker has a copy of the policy; or ``"server"``.
         max_batch_size: with ``"server"``: the largest number of rows in a call of the policy.
-        server_timeout: with ``"server"``: seconds that a call waits for the calls of other workers.
+        server_timeout: with ``"server"``: seconds that a call waits for the calls of other workers; None: as long as the
+            last calls of the policy took.
 
     Attributes:
         server: the :class:`PolicyServer`, or None.
@@ -62,7 +63,7 @@ class InferenceCollector(Collector):
         *,
         inference: str = "worker",
         max_batch_size: int = 64,
-        server_timeout: float = 0.01,
+        server_timeout: float | None = None,
         **kwargs: Any,
     ) -> None:
         name = type(self).__name__
@@ -81,7 +82,7 @@ class InferenceCollector(Collector):
         return None
 
     def _serve(
-        self, name: str, policy: Any, max_batch_size: int, server_timeout: float, settings: dict[str, Any]
+        self, name: str, policy: Any, max_batch_size: int, server_timeout: float | None, settings: dict[str, Any]
     ) -> Any:
         """Start the server, and return the policy of the workers."""
         for argument in _NEED_POLICY:

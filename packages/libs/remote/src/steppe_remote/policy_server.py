@@ -44,6 +44,9 @@ Address: TypeAlias = "str | tuple[str, int]"
 #: Seconds that the thread of the server may take to end.
 _END = 5.0
 
+#: Weight of a call in the mean time of the last calls.
+_RECENT = 0.1
+
 
 @dataclass
 class _Request:
@@ -53,11 +56,13 @@ class _Request:
         client: the connection.
         rows: the number of rows.
         values: the entries of the root, ``[rows, ...]`` each.
+        since: when it was received.
     """
 
     client: Connection
     rows: int
     values: dict[Key, np.ndarray[Any, Any]]
+    since: float
 
     @property
     def layout(self) -> tuple[Any, ...]:
@@ -69,13 +74,13 @@ class PolicyServer:
     """Serve one policy to many environments: calls that arrive together are answered by one call of the policy.
 
     A call waits until ``max_batch_size`` rows have arrived, or every client has called, or ``server_timeout`` seconds
-    have passed since the first of them. The server acts with a copy of the policy in a thread of this process, so that
+    have passed since the first of them: as long as a call takes, unless you say otherwise. The server acts with a copy of the policy in a thread of this process, so that
     a learner may change its weights at any time; :meth:`update_weights` copies them in one piece.
 
     Args:
         policy: a policy as in :func:`~steppe.envs.as_policy`.
         max_batch_size: the largest number of rows of a call. A client with more rows is served alone.
-        server_timeout: seconds that a call waits for others.
+        server_timeout: seconds that a call waits for others; None: the mean time that the last calls of the policy took.
         device: the device on which the policy acts; None: where it is.
         exploration_type: the exploration type of the calls.
         host: the name under which other machines reach this one; None: clients are on this machine.
@@ -107,15 +112,15 @@ class PolicyServer:
         policy: Any,
         *,
         max_batch_size: int = 64,
-        server_timeout: float = 0.01,
+        server_timeout: float | None = None,
         device: Any = None,
         exploration_type: ExplorationType = ExplorationType.RANDOM,
         host: str | None = None,
     ) -> None:
         if isinstance(max_batch_size, bool) or not isinstance(max_batch_size, int) or max_batch_size < 1:
             raise SpecError(f"PolicyServer: max_batch_size must be a whole number >= 1, found {max_batch_size!r}.")
-        if not server_timeout >= 0:
-            raise SpecError(f"PolicyServer: server_timeout must be seconds >= 0, found {server_timeout!r}.")
+        if server_timeout is not None and not server_timeout >= 0:
+            raise SpecError(f"PolicyServer: server_timeout must be None or seconds >= 0, found {server_timeout!r}.")
         if names := AgentDeclarations.of(policy).names:
             raise NotSupported(
                 f"PolicyServer: {policy_name(policy)} declares {' and '.join(names)}, which stay with the environments "
@@ -190,7 +195,7 @@ class _Serving(threading.Thread):
         self,
         policy: Any,
         max_batch_size: int,
-        server_timeout: float,
+        server_timeout: float | None,
         device: Any,
         exploration_type: ExplorationType,
         host: str | None,
@@ -213,6 +218,8 @@ class _Serving(threading.Thread):
         self.clients: set[Connection] = set()
         self._waiting: list[_Request] = []
         self.calls = self.rows = 0
+        #: Mean seconds of the last calls of the policy.
+        self._took = 0.0
         self._ended = False
         self._notice, self._noticed = Pipe(duplex=False)[::-1]
         self._selector = selectors.DefaultSelector()
@@ -274,19 +281,24 @@ class _Serving(threading.Thread):
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        first = 0.0
         while not self._ended:
-            was_idle = not self._waiting
-            for ready in self._ready(None if was_idle else max(first + self._timeout - time.monotonic(), 0.0)):
+            for ready in self._ready(self._remaining()):
                 self._receive(ready)
             if not self._waiting:
                 continue
-            now = time.monotonic()
-            first = now if was_idle else first
             full = sum(request.rows for request in self._waiting) >= self._most
-            if full or len(self._waiting) >= len(self.clients) or now >= first + self._timeout:
+            if full or len(self._waiting) >= len(self.clients) or self._remaining() == 0.0:
+                begun = time.monotonic()
                 self._answer(self._next_requests())
-                first = now
+                self._took += _RECENT * (time.monotonic() - begun - self._took)
+
+    def _remaining(self) -> float | None:
+        """Return how many seconds the next call may wait for more rows; None: there are none."""
+        if not self._waiting:
+            return None
+        # Waiting saves a call at most, so by default it takes no longer than a call.
+        patience = self._took if self._timeout is None else self._timeout
+        return max(self._waiting[0].since + patience - time.monotonic(), 0.0)
 
     def _ready(self, timeout: float | None) -> list[Connection]:
         ready = [key.fileobj for key, _ in self._selector.select(timeout)]
@@ -304,7 +316,7 @@ class _Serving(threading.Thread):
         if isinstance(message, EnvDescription):
             self._reply([client], self._adapted, message)
             return
-        self._waiting.append(_Request(client, *message))
+        self._waiting.append(_Request(client, *message, time.monotonic()))
 
     def _adapted(self, env: EnvDescription) -> list[Any]:
         """Return what clients send: the entries that the policy reads, or None for all."""
