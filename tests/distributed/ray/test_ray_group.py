@@ -52,14 +52,19 @@ def test_ten_megabytes_for_eight_actors_are_stored_once(monkeypatch: pytest.Monk
     assert used.eq(5).all()
 
 
+def wide() -> EnvBase:
+    """Frames of 24 kB, so that some hundreds are a large batch."""
+    return ArrayCountingEnv(4, noise=True, pixels=(64, 64))
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_large_batches_of_actors_belong_to_the_caller(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory of some megabytes is used again once the caller has dropped its batch, here and for messages."""
     monkeypatch.setattr(RayGroup, "shares_batches", shared)
-    arguments: dict[str, Any] = {"frames_per_batch": 120_000, "seed": 4}
-    with MultiSyncDataCollector([SerialEnv(4, make)] * 2, **arguments) as collector:
+    arguments: dict[str, Any] = {"frames_per_batch": 800, "seed": 4}
+    with MultiSyncDataCollector([SerialEnv(4, wide)] * 2, **arguments) as collector:
         expected = [next(collector).clone() for _ in range(4)]
-    found = collected(4, [SerialEnv(4, make)] * 2, sync=True, **arguments)
+    found = collected(4, [SerialEnv(4, wide)] * 2, sync=True, **arguments)
 
     for one, other in zip(found, expected, strict=True):
         assert_equal_data(one, other)
