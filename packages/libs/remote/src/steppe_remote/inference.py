@@ -43,8 +43,8 @@ class InferenceCollector(Collector):
         create_env_fn, policy, **kwargs: see :class:`~steppe.Collector`.
         inference: ``"worker"``: each worker has a copy of the policy; or ``"server"``.
         max_batch_size: with ``"server"``: the largest number of rows in a call of the policy.
-        server_timeout: with ``"server"``: seconds that a call waits for the calls of other workers; None: as long as the
-            last calls of the policy took.
+        server_timeout: with ``"server"``: seconds that a call waits for those of other workers; None: as long as calls
+            take, on average of the last.
 
     Attributes:
         server: the :class:`PolicyServer`, or None.

@@ -74,13 +74,13 @@ class PolicyServer:
     """Serve one policy to many environments: calls that arrive together are answered by one call of the policy.
 
     A call waits until ``max_batch_size`` rows have arrived, or every client has called, or ``server_timeout`` seconds
-    have passed since the first of them: as long as a call takes, unless you say otherwise. The server acts with a copy of the policy in a thread of this process, so that
+    have passed since the first of them. The server acts with a copy of the policy in a thread of this process, so that
     a learner may change its weights at any time; :meth:`update_weights` copies them in one piece.
 
     Args:
         policy: a policy as in :func:`~steppe.envs.as_policy`.
         max_batch_size: the largest number of rows of a call. A client with more rows is served alone.
-        server_timeout: seconds that a call waits for others; None: the mean time that the last calls of the policy took.
+        server_timeout: seconds that a call waits for others; None: as long as the last calls took on average.
         device: the device on which the policy acts; None: where it is.
         exploration_type: the exploration type of the calls.
         host: the name under which other machines reach this one; None: clients are on this machine.
@@ -316,7 +316,8 @@ class _Serving(threading.Thread):
         if isinstance(message, EnvDescription):
             self._reply([client], self._adapted, message)
             return
-        self._waiting.append(_Request(client, *message, time.monotonic()))
+        rows, values = message
+        self._waiting.append(_Request(client, rows, values, time.monotonic()))
 
     def _adapted(self, env: EnvDescription) -> list[Any]:
         """Return what clients send: the entries that the policy reads, or None for all."""
