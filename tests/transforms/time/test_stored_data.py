@@ -100,6 +100,24 @@ def test_a_buffer_of_frames_samples_stacks():
         assert torch.equal(step["next", "done"], row[at]["next", "done"])
 
 
+@pytest.mark.parametrize("n", [2, 5])
+def test_a_buffer_of_frames_stacks_them_in_their_place(n):
+    """Without out_keys, data of single frames is stored as it is; an environment's stacks are not stored."""
+    data = collected(base(), 40)[1]
+    transform, sampler = CatFrames(n, -1, ["observation"]).make_rb_transform_and_sampler(8)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(50), sampler=sampler, transform=transform, batch_size=8 * n)
+    buffer.extend(data.clone())
+    for step in buffer.sample():
+        at = int((data["observation"] == step["observation"][-2:]).all(-1).nonzero()[0, 0])
+        assert torch.equal(step["observation"], data["observation"][at - n + 1 : at + 1].flatten())
+        assert torch.equal(step["next", "observation"][-2:], data["next", "observation"][at])
+        assert torch.equal(step["next", "observation"][:-2], step["observation"][2:])
+
+    frames = CatFrames(n, -1, ["observation"])
+    stacks = collected(TransformedEnv(base(), frames), 5)
+    assert "observation" not in frames.make_rb_transform_and_sampler(8)[0].inv(stacks).keys()
+
+
 def test_frames_may_be_stacked_as_data_is_written():
     """With as_inverse, samples of any sampler have the stacks."""
     data = collected(base())[1]

@@ -271,7 +271,10 @@ class CatFrames(OverHistory):
     def make_rb_transform_and_sampler(self, batch_size: int, *, sampler: Any = None, **sampler_kwargs: Any) -> Any:
         """Make a transform and a sampler for a replay buffer of single frames.
 
-        The buffer stores each frame once, and the transform stacks the frames of samples.
+        The buffer stores each frame once, and the transform stacks the frames of samples. It does not store the stacks
+        at ``out_keys`` that an environment with this transform makes. If ``out_keys`` are ``in_keys``, a transform in
+        front of this one must therefore make single frames of other entries of the samples; for a CatFrames that is in
+        no environment, these entries are taken for single frames, and are stored.
 
         Args:
             batch_size: stacks in a sample; sample ``batch_size * N`` frames of the buffer.
@@ -310,11 +313,12 @@ class CatFrames(OverHistory):
             mask_key=self.mask_key,
         )
         slices = sampler(slice_len=self.N, **sampler_kwargs)
+        single = set() if self.parent is not None else set(stacked.in_keys)
         transform = Compose(
             _Rows(self.N),
             stacked,
             _Last(),
-            _NotStored(stacked.out_keys),
+            _NotStored([key for key in stacked.out_keys if key not in single]),
         )
         return transform, slices
 
