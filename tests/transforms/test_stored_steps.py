@@ -349,7 +349,10 @@ def names_of_all() -> set[str]:
         for name in ("Compose", "InitTracker", "StepCounter")
         if getattr(t, name).__module__.startswith("steppe.transforms")
     }
-    return core | {point.name for point in entry_points(group="steppe.transforms") if point.value.startswith("steppe_")}
+    points = entry_points(group="steppe.transforms")
+    # steppe-pretrained needs torchvision; tests/transforms/pretrained calls its transforms in the five places.
+    apart = {point.name for point in points if point.value.startswith("steppe_pretrained")}
+    return core | {point.name for point in points if point.value.startswith("steppe_")} - apart
 
 
 def test_every_transform_has_a_case():
@@ -453,6 +456,24 @@ def test_trajectories_end_where_their_numbers_change(name):
 
     written = [key for key in expected.keys(include_nested=True, leaves_only=True) if key[-1] not in ("done",)]
     assert_same(result, expected, written)
+
+
+@pytest.mark.parametrize("name", OVER_TIME)
+def test_roots_may_lack_done_entries(name):
+    """Data sets and hand-made data often have them below next only."""
+    case = CASES[name]
+    data, flags = stored(case), ("done", "terminated", "truncated")
+    expected = expected_of(case, data).exclude(*flags)
+    result = (case.on_data or case.make)()(data.exclude(*flags))
+    assert_same(result, expected, None)
+
+
+def test_a_limit_of_steps_marks_roots_that_lack_done_entries():
+    data = stored(CASES["StepCounter"])
+    data["next", "done"] = torch.zeros_like(data["next", "done"])
+    expected = t.StepCounter(max_steps=3)(data.clone())
+    result = t.StepCounter(max_steps=3)(data.exclude("done", "terminated", "truncated"))
+    assert_same(result, expected, [key for key in result.keys(True, True) if key != "terminated"])
 
 
 @pytest.mark.parametrize("name", OVER_TIME)

@@ -13,6 +13,7 @@ from torchvision import models
 from steppe import TransformedEnv
 from steppe.errors import SpecError, TransformNotFound
 from steppe.specs import Bounded
+from steppe.transforms import Compose
 from steppe_pretrained import R3MTransform, VIPRewardTransform, VIPTransform
 from steppe_testing import DataEnv
 
@@ -101,6 +102,34 @@ def test_gradients_reach_the_network_only_on_request():
     assert trained.network.convnet.conv1.weight.grad.abs().sum() > 0
     frozen.train()
     assert not frozen.network.convnet.training, "statistics of a batch would change the vectors"
+
+
+@pytest.mark.parametrize("make", [R3MTransform, VIPTransform], ids=lambda make: make.__name__)
+def test_stored_images_are_embedded_everywhere(make):
+    """Alone, in a Compose, in a Sequential, and in a buffer, as data is written or sampled."""
+    replay = pytest.importorskip("steppe_replay")
+    transform = make("resnet50", ["pixels", ("next", "pixels")], ["vec", ("next", "vec")], size=16)
+    data = TensorDict({key: torch.randint(0, 256, (2, 3, 10, 12, 3), dtype=torch.uint8) for key in ("pixels", "after")})
+    data = TensorDict({"pixels": data["pixels"], "next": {"pixels": data["after"]}}, [2, 3])
+    expected = transform(data.clone())
+    written, sampled = (
+        replay.ReplayBuffer(
+            storage=replay.LazyTensorStorage(2), sampler=replay.SamplerWithoutReplacement(shuffle=False), batch_size=2
+        )
+        for _ in range(2)
+    )
+    written.append_transform(transform, invert=True).extend(data.clone())
+    sampled.append_transform(transform).extend(data.clone())
+    results = [
+        Compose(transform)(data.clone()),
+        torch.nn.Sequential(transform, torch.nn.Identity())(data.clone()),
+        written.storage.take(written.storage.all_rows()),
+        sampled.sample(),
+    ]
+    for result in results:
+        torch.testing.assert_close(result["vec"], expected["vec"])
+        torch.testing.assert_close(result["next", "vec"], expected["next", "vec"])
+        assert result["next", "vec"].shape[:2] == (2, 3)
 
 
 def test_the_reward_is_the_way_to_the_goal():

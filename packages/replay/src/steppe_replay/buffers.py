@@ -373,28 +373,37 @@ class ReplayBuffer:
     def __getitem__(self, index: Any) -> Any:
         """Return rows: by number, slice, list, mask, or with several dimensions a pair or triple of them.
 
-        With several dimensions the dimensions of the result are those of the data: ``buffer[:]`` is ``[P, T]``.
+        With several dimensions the dimensions of the result are those of the data: ``buffer[:]`` is ``[P, T]``. A slice
+        leaves out the rows that are overwritten while it is copied.
         """
         self._attach()
         storage = self._storage
         if storage.ring is None:
             raise StateError(f"This {type(self).__name__} is empty.")
-        rows = storage.all_rows()
         if storage.ndim == 1 or (isinstance(index, torch.Tensor) and index.ndim == 2):
-            if storage.ndim > 1:
-                chosen = as_rows(index, self._storage)
-            else:
-                chosen = rows[index.numpy() if isinstance(index, torch.Tensor) else index]
-            single = np.ndim(chosen) == 0
-            result = self._taken(np.atleast_1d(chosen))
-            return read(result[0] if single else result, self._transforms)
+            rows, single = self._taken(index)
+            if isinstance(rows, list) and self._collate is not None:
+                rows = self._collated(rows)
+            return read(rows[0] if single else rows, self._transforms)
         assert isinstance(storage, TensorStorage)
-        data = time_first(storage.take(rows).reshape(-1, *storage.lead), storage.ndim, self.dim_extend)
-        return read(data[index], self._transforms)
+        data = storage.take_all()[0].reshape(-1, *storage.lead)
+        return read(time_first(data, storage.ndim, self.dim_extend)[index], self._transforms)
 
-    def _taken(self, index: np.ndarray) -> Any:
-        rows = self._storage.take(index)
-        return self._collated(rows) if isinstance(rows, list) and self._collate is not None else rows
+    def _taken(self, index: Any) -> tuple[Any, bool]:
+        """Return copies of rows, and whether ``index`` is that of a single one."""
+        storage = self._storage
+        assert storage.ring is not None
+        while True:
+            begun = storage.ring.begun
+            chosen = as_rows(index, storage) if storage.ndim > 1 else storage.all_rows()[as_numpy_index(index)]
+            places = np.atleast_1d(chosen)
+            rows = storage.take(places)
+            bad = storage.torn(begun, places)
+            if bad is None:
+                return rows, np.ndim(chosen) == 0
+            if isinstance(index, slice):
+                kept = np.flatnonzero(~bad).tolist()
+                return [rows[i] for i in kept] if isinstance(rows, list) else rows[kept], False
 
     def __setitem__(self, index: Any, data: Any) -> None:
         """Replace rows."""

@@ -15,6 +15,8 @@ __all__ = ["FrameStore", "StackLeaf"]
 
 #: A row whose stacks need no spare frames.
 _NONE = np.iinfo(np.int64).max
+#: Columns that are looked through at once.
+_SCAN = 4096
 
 
 class FrameStore:
@@ -52,6 +54,7 @@ class FrameStore:
         self._addresses = memory.arrays[("#addresses", *key)]
         self._oldest = memory.arrays[("#oldest", *key)]
         self.next_key = ("next", *key)
+        self._whole = 0
 
     @staticmethod
     def regions(
@@ -167,6 +170,33 @@ class FrameStore:
         addresses = np.clip(addresses, 0, len(self._frames) - 1)
         stacks = take_rows(self._frames, addresses.ravel()).reshape(len(index), *self.shape)
         return torch.from_numpy(stacks)
+
+    def first_whole(self, first: int, begun: int, ring: Ring, lanes: int) -> int:
+        """Return the position of the first column from which on rows have their frames in the spare room.
+
+        Args:
+            first: the position of the oldest column.
+            begun: the position behind the newest one.
+            ring: the columns of the storage.
+            lanes: rows in a column.
+        """
+        limit = self.spare.begun - self.spare.columns
+        if limit <= 0:
+            self._whole = 0
+            return first
+        self._whole = start = max(first, self._whole, 0)
+        while start < begun:
+            stop = min(start + _SCAN, begun)
+            cells = np.arange(start, stop) % ring.columns
+            oldest = self._oldest.reshape(-1, lanes)[cells].min(1)
+            oldest[ring.stamps[cells] != np.arange(start + 1, stop + 1)] = _NONE  # those of older rows
+            lost = np.flatnonzero(oldest < limit)
+            if len(lost):
+                self._whole = start + int(lost[-1]) + 1
+            elif (oldest < _NONE).any():  # frames are given up in the order of rows
+                break
+            start = stop
+        return self._whole
 
     def readable(self, index: np.ndarray) -> np.ndarray:
         """Return which rows still have their frames in the spare room."""

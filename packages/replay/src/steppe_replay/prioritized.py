@@ -153,7 +153,8 @@ class PrioritizedSampler(Sampler):
             bad = np.flatnonzero(~good)
             draws += 1
             if draws > _DRAWS:  # most of the weight is on rows that are being written
-                index[bad] = self.weighted(tree, storage.all_rows(), len(bad))
+                rows = storage.all_rows()
+                index[bad] = rows[self.weighted(tree, rows, len(bad))]
                 weights = tree[index]
                 break
             index[bad], weights[bad] = tree.draw(self.uniform(len(bad)))
@@ -161,7 +162,7 @@ class PrioritizedSampler(Sampler):
         return index, weights
 
     def weighted(self, tree: PriorityTree, rows: np.ndarray, n: int) -> np.ndarray:
-        """Draw ``n`` of some rows in proportion to their weights."""
+        """Draw ``n`` of some rows in proportion to their weights; return their places among these rows."""
         cumulated = tree[rows].cumsum()
         if not len(rows) or cumulated[-1] <= 0:
             raise StateError(
@@ -169,8 +170,8 @@ class PrioritizedSampler(Sampler):
                 "or begin no slice."
             )
         at = cumulated.searchsorted(self.uniform(n) * cumulated[-1], "right")
-        chosen: np.ndarray = rows[np.minimum(at, len(rows) - 1)]
-        return chosen
+        places: np.ndarray = np.minimum(at, len(rows) - 1)
+        return places
 
     def update_priority(self, index: Any, priority: Any, storage: Storage | None = None) -> None:
         """Set the priorities of rows.

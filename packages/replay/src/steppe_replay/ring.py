@@ -273,6 +273,10 @@ class Ring:
     def previous(self, cells: np.ndarray) -> np.ndarray:
         """Return for cells, oldest first, the place among them of the one that each follows; -1 if it is not there."""
         positions = self.stamps[cells] - 1
+        disorder = np.flatnonzero(positions[1:] <= positions[:-1])
+        if len(disorder):  # writers have begun the oldest cells meanwhile, which nothing follows then
+            n = disorder[-1] + 1
+            positions[:n] = np.arange(-2 * n, 0, 2) + min(0, int(positions.min()))
         before = np.where(self.breaks[cells], self.links[cells], positions) - 1
         at = np.minimum(positions.searchsorted(before), max(len(positions) - 1, 0))
         return np.where(positions[at] == before, at, -1) if len(cells) else at
@@ -284,6 +288,16 @@ class Ring:
         with self._barrier:
             good = self.stamps.take(cells) > 0
         return None if good.all() else good
+
+    def behind_overwritten(self, start: int, stop: int) -> int:
+        """Return the position behind the last of these columns that was overwritten; 0 if none was."""
+        stamps = np.concatenate([self.stamps[a:b] for a, b in self.parts(start, stop)])
+        changed = np.flatnonzero(np.abs(stamps) != np.arange(1 + start, 1 + stop))
+        return start + int(changed[-1]) + 1 if len(changed) else 0
+
+    def overtaken(self, begun: int) -> bool:
+        """Return whether writers have begun so many columns since ``begun`` that readers had better begin again."""
+        return self.begun - begun > self.columns // 4
 
     def torn(self, begun: int, cells: np.ndarray, margin: int = 0) -> np.ndarray | None:
         """Return which cells a writer has begun since ``begun`` columns had been; None if none.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from steppe.errors import StateError
 from steppe_replay.samplers import Info, Sampler
 from steppe_replay.storages import Storage
 
@@ -18,6 +19,17 @@ def choose_rows(storage: Storage, sampler: Sampler, batch_size: int) -> tuple[np
 
     If a writer begins a row while it is copied, the sampler chooses another row in its place.
     """
+    while True:
+        assert storage.ring is not None
+        begun = storage.ring.begun
+        try:
+            return _chosen(storage, sampler, batch_size)
+        except StateError:  # writers may have written over all that the sampler had found
+            if not storage.ring.overtaken(begun):
+                raise
+
+
+def _chosen(storage: Storage, sampler: Sampler, batch_size: int) -> tuple[np.ndarray, Info, Any]:
     assert storage.ring is not None
     begun = storage.ring.begun
     index, info = sampler.sample(storage, batch_size)

@@ -358,15 +358,21 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
         self._length = length
         lanes = storage.lanes
         start, _ = self.drawn(tree, storage, n)
+        # Each row is looked up once: afterwards, a writer may have written over it.
+        steps, remaining = table.find(start // lanes, start % lanes)
         for _ in range(_DRAWS):
-            bad = np.flatnonzero(table.find(start // lanes, start % lanes)[1] < length)
+            bad = np.flatnonzero(remaining < length)
             if not len(bad):
                 break
             start[bad], _ = self.drawn(tree, storage, len(bad))
+            steps[bad], remaining[bad] = table.find(start[bad] // lanes, start[bad] % lanes)
         else:  # few rows begin a slice
+            bad = np.flatnonzero(remaining < length)
             rows = storage.all_rows()
-            start[bad] = self.weighted(tree, rows[table.find(rows // lanes, rows % lanes)[1] >= length], len(bad))
-        steps, _ = table.find(start // lanes, start % lanes)
+            all_steps, remaining = table.find(rows // lanes, rows % lanes)
+            usable = np.flatnonzero(remaining >= length)
+            at = usable[self.weighted(tree, rows[usable], len(bad))]
+            start[bad], steps[bad] = rows[at], all_steps[at]
         index = table.rows_of((steps[:, None] + np.arange(length)).ravel(), np.repeat(start % lanes, length))
         info = self.marks(storage, index, np.arange(length - 1, len(index), length))
         weights = (tree[start] / tree.least) ** -self.beta

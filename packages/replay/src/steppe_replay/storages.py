@@ -119,13 +119,39 @@ class Storage(ABC):
         if self.ring is not None:
             self.ring.clear()
 
+    def take_all(self, *, by_age: bool = False) -> tuple[Any, np.ndarray]:
+        """Return copies of all whole columns, without those that are overwritten meanwhile.
+
+        Args:
+            by_age: oldest first; otherwise in their order in memory.
+
+        Returns:
+            The rows, and for each column the place among them of the one that it follows, -1 if there is none.
+        """
+        ring, lanes = self.ring, self.lanes
+        assert ring is not None
+        begun = ring.begun
+        index = self.by_age() if by_age else self.all_rows()
+        if lanes > 1:  # some rows of a column may have lost their frames
+            index = index[np.bincount(index // lanes, minlength=ring.columns)[index // lanes] == lanes]
+        previous = ring.previous(index[::lanes] // lanes) if by_age else np.full(len(index) // lanes, -1)
+        rows = self.take(index)
+        bad = self.torn(begun, index)
+        if bad is None:
+            return rows, previous
+        good = ~bad.reshape(-1, lanes).any(1)
+        places = np.where(good, good.cumsum() - 1, -1)
+        previous = np.where(previous >= 0, places[previous], -1)[good]
+        kept = np.flatnonzero(np.repeat(good, lanes))
+        rows = [rows[i] for i in kept.tolist()] if isinstance(rows, list) else rows[torch.from_numpy(kept)]
+        return rows, previous
+
     def state_dict(self) -> dict[str, Any]:
         """Return all rows, oldest first, which of them follow each other, and how many were written."""
-        rows = self.by_age()
-        if self.ring is None or not len(rows):
+        if self.ring is None or not self.ring.n_filled():
             return {"rows": None, "write_count": self.write_count}
-        previous = torch.from_numpy(self.ring.previous(rows[:: self.lanes] // self.lanes))
-        return {"rows": self.take(rows), "previous": previous, "write_count": self.write_count}
+        rows, previous = self.take_all(by_age=True)
+        return {"rows": rows, "previous": torch.from_numpy(previous), "write_count": self.write_count}
 
     @abstractmethod
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -136,7 +162,8 @@ class Storage(ABC):
         index = self.all_rows()
         if self.ring is None or not len(index):
             return index
-        return index[np.argsort(self.ring.stamps[index // self.lanes], kind="stable")]
+        stamps = self.ring.stamps[index // self.lanes]
+        return index[np.argsort(stamps, kind="stable")[np.count_nonzero(stamps < 0) :]]
 
 
 class ListStorage(Storage):

@@ -530,6 +530,14 @@ class TensorStorage(Storage):
             return None if kept.all() else kept
         return good
 
+    def first_whole(self, begun: int) -> int:
+        """Return the position of the first column from which on all columns have their frames."""
+        assert self.ring is not None
+        first = begun - self.ring.columns + self.margin
+        for store in self._frames:
+            first = store.first_whole(first, begun, self.ring, self.lanes)
+        return first
+
     def torn(self, begun: int, index: np.ndarray) -> np.ndarray | None:
         assert self.ring is not None
         cells = index if self.lanes == 1 else index // self.lanes

@@ -33,7 +33,8 @@ def iter_trajectories(source: ReplayBuffer | TensorDictBase | str | Path) -> Ite
 
     Yields:
         TensorDicts ``[T]``. A trajectory ends where ``("next", "done")`` is True, where ``("collector", "traj_ids")``
-        changes, and at the end of the data. The first steps may be missing in a buffer that was full.
+        changes, and at the end of the data. The first steps are missing if newer data has overwritten them, also while
+        trajectories are read.
 
     Raises:
         StateError: there is no data.
@@ -81,10 +82,17 @@ def _in_folder(folder: Path) -> Iterator[TensorDictBase]:
 def _in_storage(storage: TensorStorage) -> Iterator[TensorDictBase]:
     if storage.ring is None or not len(storage):
         raise StateError("There is no data to read trajectories from: the buffer is empty.")
+    begun = storage.ring.begun
     table = SliceSampler(slice_len=1).table(storage)
     for start, stop, lane in zip(table.starts, table.stops, table.lanes, strict=True):
         steps = np.arange(start, stop)
-        yield storage.take(table.rows_of(steps, np.full(len(steps), lane)))
+        index = table.rows_of(steps, np.full(len(steps), lane))
+        rows = storage.take(index)
+        bad = storage.torn(begun, index)
+        if bad is not None:
+            rows = rows[int(np.flatnonzero(bad)[-1]) + 1 :]
+        if len(rows):
+            yield rows
 
 
 def _in_data(data: TensorDictBase) -> Iterator[TensorDictBase]:

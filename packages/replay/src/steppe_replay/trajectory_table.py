@@ -67,13 +67,15 @@ class TrajectoryTable:
         self._dropped = self._first = self._n = 0
         #: The open trajectories of each writer, by the position behind its last column.
         self._open: dict[int, _Open] = {}
+        #: The position of the first column that is left. Columns before it may be overwritten.
+        self._low = 0
 
     def update(self) -> None:
         """Read new columns, and again if writers overwrote a quarter of all columns meanwhile."""
         while True:
             begun = self.ring.begun
             self._read_new()
-            if self.ring.begun - begun <= self.ring.columns // 4:
+            if not self.ring.overtaken(begun):
                 return
 
     def _read_new(self) -> None:
@@ -87,13 +89,14 @@ class TrajectoryTable:
             edges = [start, *(start + np.flatnonzero(breaks[1:]) + 1).tolist(), stop]
             for first, last in pairwise(edges):
                 self._read(first, last)
+        for start, stop in new:
+            self._low = max(self._low, self.ring.behind_overwritten(start, stop))
         begun = self.ring.begun
         if not new and begun == self._begun:
             return
         self._begun = begun
         self.version += 1
-        # Columns that show overwritten frames are lost too.
-        low = begun - self.ring.columns + self.storage.margin
+        self._low = low = max(self._low, self.storage.first_whole(begun))
         while self._first < self._n and self._stops[self._first] <= low:
             self._first += 1
         self._open = {end: each for end, each in self._open.items() if end > low}

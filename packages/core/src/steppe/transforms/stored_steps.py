@@ -71,7 +71,8 @@ def on_stored_steps(transform: Transform, data: TensorDictBase) -> TensorDictBas
         )
     if over_time:
         first, time = first_steps(data, name), time_dim_of(data, name)
-        frames = list(data.unbind(time))
+        flags = {key for group in specs.groups for key in group.keys} - {*_keys(data)}  # as a reset returns them
+        frames = data.copy().update({key: torch.zeros_like(following.get(key)) for key in flags}).unbind(time)
         specs = _specs_of(frames[0])
     hooks, after = transform.hooks_in(specs), transform.specs_behind(specs)
     transform._forget_parent()  # drops the keys that were found in this data
@@ -90,7 +91,7 @@ def on_stored_steps(transform: Transform, data: TensorDictBase) -> TensorDictBas
     return data.select(*root.keys(), strict=False, inplace=True).update(root).set("next", following)
 
 
-def _replayed(hooks: Hooks, frames: list[Any], first: Any, specs: EnvSpecs, after: EnvSpecs) -> list[TensorDictBase]:
+def _replayed(hooks: Hooks, frames: Any, first: Any, specs: EnvSpecs, after: EnvSpecs) -> list[TensorDictBase]:
     """Return each step as an environment with the transform returns it, from the steps of one without."""
     rewards = set(_keys(after.reward)) - set(_keys(after.state))
     results: list[TensorDictBase] = []
