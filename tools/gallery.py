@@ -257,14 +257,19 @@ def described(name: str, arguments: dict[str, Any]) -> dict[str, str]:
 
 
 def _entries(spec: Any) -> str:
-    parts = []
+    parts, states = [], 0
     for key, leaf in spec.items(include_nested=True, leaves_only=True):
+        if key[0] == "state":  # what the functions of a JAX library need for a step, up to 50 arrays
+            states += 1
+            continue
         label = key if isinstance(key, str) else "/".join(key)
         shape = list(leaf.shape)
         kind = (
             f"{type(leaf).__name__}({leaf.space.n})" if hasattr(leaf.space, "n") else str(leaf.dtype).partition(".")[2]
         )
         parts.append(f"`{label}` {shape} {kind}")
+    if states:
+        parts.append(f"`state` ({states} arrays of the library)")
     return ", ".join(parts) or "none"
 
 
