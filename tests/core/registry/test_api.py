@@ -10,7 +10,7 @@ from steppe.registry import Registry, env_factory, get_available_libraries, list
 TOY = "from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name, kwargs):\n    return (name, kwargs)\n"
 
 
-def test_environments_of_a_program_belong_to_the_registry_of_the_block(registry):
+def test_ids_of_a_program_belong_to_the_registry_of_the_block(registry):
     with use(Registry(path=[], steppe_version="0.1.0")):
         register_env("toy", lambda name, **kwargs: None, names=["Ring", "Line"])
         assert list_envs("toy") == ["Line", "Ring"]

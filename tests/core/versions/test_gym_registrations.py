@@ -29,7 +29,7 @@ def records():
     return registrations(cloudpickle.dumps).get("gymnasium", {})
 
 
-def test_ids_of_the_program_are_sent_and_those_of_the_library_not(gymnasium):
+def test_ids_of_the_program_alone_are_sent(gymnasium):
     gymnasium.register("Mine-v0", entry_point="mine.envs:Mine")
     gymnasium.register("Local-v0", entry_point=lambda: "local")
 
