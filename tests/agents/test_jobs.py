@@ -13,6 +13,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from steppe import (
     Collector,
@@ -240,6 +241,37 @@ def test_new_weights_apply_from_the_next_job() -> None:
             assert versions.eq(number).all(), "a job has the weights of its beginning, in every worker"
         collector.execute(env_info=told([5] * 4))
         assert collector.get().policy_version.eq(3).all()
+
+
+class Copies(TorchDispatchMode):
+    """Counts the tensors that are copied into others."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func.overloadpacket is torch.ops.aten.copy_
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_update_is_written_once_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of an update does not depend on the number of workers: they read one copy, and get no message."""
+    copies = []
+    for workers in (1, 4):
+        policy = TensorDictModule(Weighted(), ["t"], ["action", "weight"])
+        with make(workers, lambda: counters(1), policy) as collector:
+            collector.execute(env_info=told([3] * workers))
+            collector.get()
+            messages: list[object] = []
+            with monkeypatch.context() as patch, Copies() as counted:
+                for name in ("send", "order", "rouse"):
+                    patch.setattr(collector.backend.pool, name, lambda *message: messages.append(message))
+                policy.module.weight.data.fill_(2.5)
+                collector.update_policy_weights_()
+            copies.append(counted.number)
+            assert not messages
+            collector.execute(env_info=told([3] * workers))
+            assert collector.get().steps["weight"].eq(2.5).all()
+    assert copies == [1, 1]
 
 
 class Weighted(torch.nn.Module):
