@@ -255,13 +255,13 @@ class Copies(TorchDispatchMode):
 
 def test_an_update_is_written_once_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of an update does not depend on the number of workers: they read one copy, and get no message."""
-    copies = []
+    copies: list[int] = []
+    messages: list[object] = []
     for workers in (1, 4):
         policy = TensorDictModule(Weighted(), ["t"], ["action", "weight"])
         with make(workers, lambda: counters(1), policy) as collector:
             collector.execute(env_info=told([3] * workers))
             collector.get()
-            messages: list[object] = []
             with monkeypatch.context() as patch, Copies() as counted:
                 for name in ("send", "order", "rouse"):
                     patch.setattr(collector.backend.pool, name, lambda *message: messages.append(message))
