@@ -108,7 +108,7 @@ def test_gradients_reach_the_network_only_on_request():
 def test_stored_images_are_embedded_everywhere(make):
     """Alone, in a Compose, in a Sequential, and in a buffer, as data is written or sampled."""
     replay = pytest.importorskip("steppe_replay")
-    transform = make("resnet50", ["pixels", ("next", "pixels")], ["vec", ("next", "vec")], size=16)
+    transform = make("resnet50", ["pixels", ("next", "pixels")], ["vec", ("next", "vec")], size=16, stack_images=False)
     data = TensorDict({key: torch.randint(0, 256, (2, 3, 10, 12, 3), dtype=torch.uint8) for key in ("pixels", "after")})
     data = TensorDict({"pixels": data["pixels"], "next": {"pixels": data["after"]}}, [2, 3])
     expected = transform(data.clone())
