@@ -17,6 +17,7 @@ from tensordict import TensorDict
 from steppe.workers import Pool, Worker
 from steppe_replay import LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
 from steppe_replay.frames import FrameStore
+from steppe_replay.journal import N_SLOTS
 from steppe_replay.tensor_storage import TensorStorage
 from tests.limits import CHILD
 
@@ -158,6 +159,39 @@ def test_frames_that_are_stored_once_are_finished_too(number: signal.Signals) ->
         pool.stop(1.0)
 
 
+def die_with_spare_frames(worker: Worker, writer: Any) -> None:
+    """Write an episode, and die before the spare frames of another one are finished."""
+    writer.extend(episode(1000, 10))
+    worker.say(os.getpid())
+    writer.storage._frames[0].spare.finish = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+    writer.extend(episode(3000, 20))
+
+
+def test_spare_frames_of_a_killed_writer_are_free_again() -> None:
+    storage = LazyTensorStorage(100, compact={"pixels": 2})
+    buffer = ReplayBuffer(storage=storage, batch_size=50)
+    writers = buffer.writers(1, episode(0, 1))
+    assert writers is not None
+    buffer.extend(episode(0, 80))
+    pool = Pool(1, "tests.replay.test_journal:die_with_spare_frames")
+    try:
+        pool.begin([writers[0]])
+        pid = pool.receive(0)
+        assert within_limit(lambda: state_of(pid) in "ZX")
+        assert within_limit(lambda: len(buffer) > 0 and buffer.write_count == 110)
+    finally:
+        pool.kill()
+        pool.stop(1.0)
+    spare = storage._frames[0].spare
+    assert (spare.stamps < 0).any()
+    for first in (2000, 4000):
+        buffer.extend(episode(first, 30))
+    assert spare.settled
+    assert (spare.stamps >= 0).all()
+    data = buffer[:]
+    assert (data["pixels"] == data["count"][..., None] + torch.tensor([[0], [1]])).all()
+
+
 def state_of(pid: int) -> str:
     """The state of a process as the system names it; X if it has ended."""
     try:
@@ -186,3 +220,14 @@ def test_rows_of_a_killed_program_are_finished_later(tmp_path: Path) -> None:
     assert counts(loaded) == {0: 50, 1: 10, 2: 40}
     again = ReplayBuffer(storage=LazyMemmapStorage(100, scratch_dir=tmp_path, existsok=True), batch_size=50)
     assert counts(again) == {0: 50, 1: 10, 2: 40}
+
+
+def test_a_writer_without_a_place_in_the_journal_warns() -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(1000), batch_size=5)
+    writers = buffer.writers(N_SLOTS + 1, rows(0, 1))
+    assert writers is not None
+    for writer in writers[:-1]:
+        writer.extend(rows(1, 2))
+    with pytest.warns(RuntimeWarning, match=f"{N_SLOTS} writers of this storage have a journal.*Write with fewer"):
+        writers[-1].extend(rows(2, 2))
+    assert counts(buffer) == {1: 2 * N_SLOTS, 2: 2}

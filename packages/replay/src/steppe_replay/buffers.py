@@ -12,7 +12,6 @@ import torch
 from tensordict import TensorDictBase, is_tensor_collection
 from torch.utils.data import IterableDataset, default_collate
 
-from steppe.arguments import ignored_argument, unknown_argument
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import CPU
 from steppe_replay import checkpoint
@@ -24,17 +23,10 @@ from steppe_replay.row_index import as_caller_index, as_numpy_index, as_rows
 from steppe_replay.samplers import RandomSampler, Sampler
 from steppe_replay.storages import ListStorage, Storage
 from steppe_replay.tensor_storage import TensorStorage
+from steppe_replay.torchrl_arguments import check_others
 from steppe_replay.writers import RoundRobinWriter, TensorDictRoundRobinWriter, Writer
 
 __all__ = ["ReplayBuffer"]
-
-#: Arguments of TorchRL that choose nothing here, and those for features that are missing.
-_WITHOUT_EFFECT = {
-    "compilable": "buffers are not compiled",
-    "delayed_init": "storages allocate their memory when the first data comes",
-    "checkpointer": "dumps() and loads() have one format for every storage",
-    "sync": "there is no other way",
-}
 
 
 class ReplayBuffer:
@@ -93,12 +85,7 @@ class ReplayBuffer:
         **others: Any,
     ) -> None:
         name = type(self).__name__
-        for label, value in others.items():
-            if label not in _WITHOUT_EFFECT:
-                known = [*(ReplayBuffer.__init__.__kwdefaults__ or {}), *_WITHOUT_EFFECT]
-                raise unknown_argument(name, label, known)
-            if value not in (None, False):
-                ignored_argument(name, label, _WITHOUT_EFFECT[label])
+        check_others(type(self), others)
         self._storage: Storage = _made(storage, lambda: ListStorage(1000), Storage)
         self._sampler: Sampler = _made(sampler, self.default_sampler, Sampler)
         self._writer: Writer = _made(writer, self.default_writer, Writer)

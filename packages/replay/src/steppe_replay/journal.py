@@ -14,12 +14,14 @@ from steppe_replay.memory import FileMemory, Region
 
 __all__ = ["N_SLOTS", "Journal"]
 
-#: Writers that have a place in the journal; others write without one.
+#: Writers that have a place in the journal; others write without one, see ``RingStream.join``.
 N_SLOTS = 64
 #: Words of a slot: its state, the columns that are written, and the process of the writer with its namespace.
 _STATE, _START, _N, _PID, _SPACE = range(5)
 #: A word of the first slot: whether the columns of any writer were written by others.
 _ANY = 5
+#: A word of the first slot: whether a writer has died whose spare frames are still reserved.
+_DIED = 6
 #: A slot without a writer; one whose writer writes nothing; one whose columns are being written; and one whose columns
 #: another process has written while its writer was stopped or dead. Nobody else writes the last two's columns: a writer
 #: that goes on copies the same values once more.
@@ -80,11 +82,23 @@ class Journal:
         for slot in np.flatnonzero(self.slots[:, _STATE] == _WRITTEN).tolist():
             if self._is_dead(slot):
                 self.slots[slot, _STATE] = _FREE
+                self.slots[0, _DIED] = 1
             else:
                 start, n = self.slots[slot, [_START, _N]].tolist()
                 ranges.append((start, start + n))
         self.slots[0, _ANY] = len(ranges)
         return ranges
+
+    def may_release(self) -> bool:
+        """Return, once after a writer has died, whether nobody writes, so that all that is reserved was its own."""
+        if not self.slots[0, _DIED]:
+            return False
+        states = self.slots[:, _STATE]
+        # With all slots taken, writers without one may be at work.
+        if (states != _FREE).all() or (states == _WRITING).any() or (states == _WRITTEN).any():
+            return False
+        self.slots[0, _DIED] = 0
+        return True
 
     def forget_writers(self) -> None:
         """Give up all slots; no writer may be at work."""

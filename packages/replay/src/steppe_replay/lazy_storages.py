@@ -10,6 +10,7 @@ import torch
 from steppe.errors import SpecError, StateError
 from steppe_replay.memory import FileMemory
 from steppe_replay.tensor_storage import TensorStorage
+from steppe_replay.torchrl_arguments import check_others
 
 __all__ = ["LazyMemmapStorage", "LazyTensorStorage"]
 
@@ -31,6 +32,7 @@ class LazyTensorStorage(TensorStorage):
         ndim: how many leading dimensions of the data count as rows.
         compact: observations whose frames are stored once, see :class:`TensorStorage`.
         shared: allocate memory that workers can write.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
     """
 
     def __init__(
@@ -41,9 +43,10 @@ class LazyTensorStorage(TensorStorage):
         ndim: int = 1,
         compact: Any = (),
         shared: bool = False,
+        **others: Any,
     ) -> None:
         memory = FileMemory() if shared else None
-        super().__init__(None, max_size, device=device, ndim=ndim, compact=compact, memory=memory)
+        super().__init__(None, max_size, device=device, ndim=ndim, compact=compact, memory=memory, **others)
 
 
 class LazyMemmapStorage(TensorStorage):
@@ -64,6 +67,7 @@ class LazyMemmapStorage(TensorStorage):
         ndim: how many leading dimensions of the data count as rows.
         existsok: go on with the rows that the folder has; otherwise they are an error.
         compact: observations whose frames are stored once, see :class:`TensorStorage`.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
     """
 
     #: The file in ``scratch_dir``.
@@ -78,7 +82,9 @@ class LazyMemmapStorage(TensorStorage):
         ndim: int = 1,
         existsok: bool = False,
         compact: Any = (),
+        **others: Any,
     ) -> None:
+        check_others(type(self), {**others, "shared_init": None})  # before a folder is made; all are shared
         path = None
         if scratch_dir is not None:
             folder = Path(scratch_dir)

@@ -13,6 +13,7 @@ from steppe_replay.priority_tree import PriorityTree
 from steppe_replay.ring import Follower
 from steppe_replay.samplers import Info, Sampler, check_number
 from steppe_replay.storages import Storage
+from steppe_replay.torchrl_arguments import check_others
 
 __all__ = ["PrioritizedSampler"]
 
@@ -45,6 +46,7 @@ class PrioritizedSampler(Sampler):
         reduction: how the priorities of a row that has several are combined: ``"max"``, ``"min"``, ``"mean"`` or
             ``"median"``.
         max_priority_within_buffer: new rows have the largest priority of the rows that are in the buffer.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class PrioritizedSampler(Sampler):
         dtype: torch.dtype = torch.float32,
         reduction: str = "max",
         max_priority_within_buffer: bool = False,
+        **others: Any,
     ) -> None:
+        check_others(type(self), others)
         check_number(self, "alpha", alpha, 0)
         check_number(self, "beta", beta, 0)
         check_number(self, "eps", eps, 0)

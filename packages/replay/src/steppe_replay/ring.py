@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
@@ -10,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from steppe.errors import StateError
-from steppe_replay.journal import Journal
+from steppe_replay.journal import N_SLOTS, Journal
 from steppe_replay.memory import FileMemory, Memory, Region
 
 __all__ = ["Follower", "Ring", "RingStream"]
@@ -45,6 +46,13 @@ class RingStream:
             self._asked = True
             with ring.memory.lock:
                 self.slot = ring.journal.claim()
+            if self.slot is None:
+                warnings.warn(
+                    f"{N_SLOTS} writers of this storage have a journal of what they write, and this one has none: if "
+                    "it is killed, the rows that it is writing are lost. Write with fewer workers.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         return self.slot
 
 
@@ -79,6 +87,8 @@ class Ring:
         self.columns = len(self.stamps)
         has_journal = number == 0 and isinstance(memory, FileMemory) and ("#slots",) in memory.arrays
         self.journal = Journal(memory) if has_journal else None  # type: ignore[arg-type]
+        #: Rings of spare frames, whose columns belong to the writers of this ring.
+        self.spares: list[Ring] = []
         # Python reads and writes numbers in a memoryview in half the time.
         self._counts = self.words.data
         # A lock is a memory barrier. Processors other than x86 may otherwise see writes in another order.
@@ -153,6 +163,9 @@ class Ring:
                         "these were killed. Use a larger storage, or empty it."
                     )
                 n //= 2
+            if self.spares and self.journal is not None and self.journal.may_release():
+                for spare in self.spares:
+                    spare.release()
             if stream is not None and stream.slot is not None:
                 assert self.journal is not None
                 self.journal.begin(stream.slot, start, n)
@@ -245,6 +258,11 @@ class Ring:
             self.stamps[self.stamps < 0] = 0
             if self.journal is not None:
                 self.journal.forget_writers()
+
+    def release(self) -> None:
+        """Let go of columns whose writers have died, under the lock of the memory; nobody may be writing any."""
+        self.stamps[self.stamps < 0] = 0
+        self._counts[FINISHED] = self._counts[BEGUN]
 
     def clear(self) -> None:
         """Forget all columns; no writer may be at work."""

@@ -8,24 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.arguments import ignored_argument, unknown_argument
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe_replay.prioritized import PrioritizedSampler
 from steppe_replay.samplers import Info, Sampler
 from steppe_replay.storages import Storage
 from steppe_replay.tensor_storage import TensorStorage, as_path_tuple
+from steppe_replay.torchrl_arguments import check_others
 from steppe_replay.trajectory_table import TrajectoryTable
 
 __all__ = ["PrioritizedSliceSampler", "SliceSampler", "SliceSamplerWithoutReplacement"]
 
 
-#: Arguments of TorchRL's samplers that choose nothing here.
-_WITHOUT_EFFECT = {
-    "compile": "indices are computed with numpy",
-    "use_gpu": "indices are computed on the CPU",
-    "init_key": "beginnings are not marked; the data has is_init if its environment has an InitTracker",
-    "step_key": "the ends of trajectories tell where they begin",
-}
 #: Draws of first steps of which some begin no slice; afterwards those that do are listed.
 _DRAWS = 20
 
@@ -86,13 +79,7 @@ class SliceSampler(Sampler):
         **others: Any,
     ) -> None:
         name = type(self).__name__
-        for label in ("pad_output", "fragmented"):
-            if others.pop(label, False):
-                raise NotSupported(f"{name}: {label}=True does not exist here; sample, then steppe.split_trajectories.")
-        for label in others:
-            if label not in _WITHOUT_EFFECT:
-                raise unknown_argument(name, label, [*(SliceSampler.__init__.__kwdefaults__ or {}), *_WITHOUT_EFFECT])
-            ignored_argument(name, label, _WITHOUT_EFFECT[label])
+        check_others(type(self), others)
         traj_key = trajectory_key if traj_key is None else traj_key
         if (num_slices is None) == (slice_len is None):
             raise SpecError(f"{name} takes either num_slices= or slice_len=.")

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import is_tensor_collection
+from torch.utils._pytree import tree_map
 
 from steppe.errors import SpecError
 from steppe.specs import CPU
 from steppe_replay.memory import PrivateMemory
 from steppe_replay.ring import Ring, RingStream
+from steppe_replay.torchrl_arguments import check_others
 
 __all__ = ["ListStorage", "Storage"]
 
@@ -177,10 +179,16 @@ class ListStorage(Storage):
 
     Args:
         max_size: how many objects; None: no limit.
+        device: where tensors and TensorDicts are moved; None: they stay where they are.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
     """
 
-    def __init__(self, max_size: int | None = None) -> None:
+    def __init__(
+        self, max_size: int | None = None, *, device: torch.device | str | int | None = None, **others: Any
+    ) -> None:
+        check_others(type(self), others)
         super().__init__(1 << 40 if max_size is None else max_size)
+        self.device = device
         self._items: list[Any] = []
         self._grow(1024)
 
@@ -199,6 +207,8 @@ class ListStorage(Storage):
         self.ring = ring
 
     def append(self, data: Any, stream: RingStream | None = None, *, single: bool = False) -> torch.Tensor:
+        if self.device is not None:
+            data = tree_map(lambda each: each.to(self.device) if hasattr(each, "to") else each, data)
         if single:
             items = [data]
         elif is_tensor_collection(data) or isinstance(data, torch.Tensor):

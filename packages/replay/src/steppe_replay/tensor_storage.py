@@ -23,6 +23,7 @@ from steppe_replay.leaves import ArrayLeaf, DeviceLeaf, Leaf, ObjectLeaf, dtype_
 from steppe_replay.memory import FileMemory, Memory, PrivateMemory, Region
 from steppe_replay.ring import Ring, RingStream
 from steppe_replay.storages import Storage
+from steppe_replay.torchrl_arguments import check_others
 
 __all__ = ["TensorStorage", "as_path_tuple"]
 
@@ -98,6 +99,7 @@ class TensorStorage(Storage):
             following one: a key, or several. A mapping ``{"pixels": 4}`` says how many frames a stack has, as
             CatFrames makes them along the first dimension; each frame is stored once then.
         memory: where the rows are; None: in this process.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
     """
 
     def __init__(
@@ -109,7 +111,9 @@ class TensorStorage(Storage):
         ndim: int = 1,
         compact: Any = (),
         memory: Memory | None = None,
+        **others: Any,
     ) -> None:
+        check_others(type(self), others)
         if max_size is None:
             if storage is None:
                 raise SpecError(f"{type(self).__name__} needs max_size=, or the first rows.")
@@ -176,6 +180,7 @@ class TensorStorage(Storage):
             for number, (key, shape, dtype, n) in enumerate(info["frames"], 1):
                 store = FrameStore(memory, tuple(key), tuple(shape), getattr(torch, dtype), n, n_rows, number)
                 self._frames.append(store)
+                self.ring.spares.append(store.spare)
                 self._leaves[store.key] = StackLeaf(store, False)
                 self._leaves[store.next_key] = StackLeaf(store, True)
         self._required = {tuple(path) for path in info["required"]}

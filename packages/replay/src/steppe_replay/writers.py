@@ -15,6 +15,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU
 from steppe_replay.storages import Storage
 from steppe_replay.tensor_storage import TensorStorage
+from steppe_replay.torchrl_arguments import check_others
 
 __all__ = [
     "ImmutableDatasetWriter",
@@ -42,11 +43,18 @@ class Writer:
     >>> len(buffer)
     2
 
+    Args:
+        compilable: without effect.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
+
     Attributes:
         storage: where it writes.
     """
 
     storage: Storage
+
+    def __init__(self, compilable: bool = False, **others: Any) -> None:
+        check_others(type(self), {"compilable": compilable, **others})
 
     def register_storage(self, storage: Storage) -> None:
         """Write to this storage from now on."""
@@ -148,9 +156,11 @@ class TensorDictMaxValueWriter(Writer):
         rank_key: the entry with the value of each row; default ``("next", "reward")``.
         reduction: how a value of several numbers, such as the rewards of a trajectory, becomes one: ``"sum"``,
             ``"mean"``, ``"max"``, ``"min"`` or ``"median"``.
+        **others: arguments of TorchRL that have no effect here are ignored with a warning.
     """
 
-    def __init__(self, rank_key: Any = None, reduction: str = "sum") -> None:
+    def __init__(self, rank_key: Any = None, reduction: str = "sum", **others: Any) -> None:
+        super().__init__(**others)
         if reduction not in ("sum", "mean", "max", "min", "median"):
             raise SpecError(
                 f"TensorDictMaxValueWriter: reduction is 'sum', 'mean', 'max', 'min' or 'median', found {reduction!r}."
