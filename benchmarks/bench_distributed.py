@@ -9,8 +9,8 @@ replaces the measured rows of a JSON file: ``distributed.json`` has the figures 
 * sizes: frames of 1 kB (with steps of 0 and of 100 us) and 100 kB, and batches of 1 MB. ``RayCollector`` over
   ``MultiSyncDataCollector`` (lockstep) or ``MultiaSyncDataCollector`` (whichever is ready) at equal workers and
   batches; and over Ray alone, where actors put the same bytes, made once, and this process gets them.
-* inference: environments that wait 2 ms in each step, with policies of three sizes: served in one place, or a copy in
-  each worker.
+* inference: 16 environments whose steps take no time or wait, with small and large policies: served in one place, or a
+  copy in each worker, which is a thread or a process.
 * weights: an update of 10 MB to 8 actors, from the call until all have acted with it, and how often it is stored.
 * torchrl: collectors over actors and over processes in lockstep, of this library and of TorchRL, whose interpreter
   (``--peer-python``) has Ray too.
@@ -94,10 +94,14 @@ def sizes(rounds: int) -> Cases:
 
 
 class Waiting(Frames):
-    """An environment that waits, for a simulator elsewhere."""
+    """An environment whose steps wait for a number of seconds, for a simulator elsewhere."""
+
+    def __init__(self, size: int, wait: float) -> None:
+        super().__init__(size)
+        self._wait = wait
 
     def step_into(self, action: int, out: dict[str, Array]) -> tuple[bool, bool]:
-        time.sleep(0.002)
+        time.sleep(self._wait)
         return super().step_into(action, out)
 
 
@@ -121,16 +125,19 @@ class Net(nn.Module):
         return self.net(observation.float()).argmax(-1)
 
 
+#: Milliseconds that a step waits, and units of a layer of the policy.
+INFERENCE = ((0, 32), (2, 32), (2, 1024), (2, 2048), (10, 2048))
+
+
 def inference(rounds: int) -> Cases:
     results: Cases = {}
-    for width in (32, 1024, 2048):
+    for wait, width in INFERENCE:
         policy = TensorDictModule(Net(width), ["observation"], ["action"])
         weights = sum(parameter.numel() for parameter in policy.parameters())
         contest = Contest("", "frames/s")
+        makers = [_Maker(64, wait * 1e-3, waits=wait > 0)] * 16
         collectors = [
-            AsyncBatchedCollector(
-                [_Maker(64, waits=True)] * 16, policy, inference=where, backend=backend, frames_per_batch=50
-            )
+            AsyncBatchedCollector(makers, policy, inference=where, backend=backend, frames_per_batch=16)
             for backend in ("threading", "multiprocessing")
             for where in ("server", "worker")
         ]
@@ -144,10 +151,11 @@ def inference(rounds: int) -> Cases:
         finally:
             for collector in collectors:
                 collector.shutdown()
-        results[f"{weights / 1e6:.2g} million weights"] = medians
-    columns = ["policy", *next(iter(results.values()))]
+        results[f"steps of {wait} ms, {weights / 1e6:.2g} million weights"] = medians
+        print(wait, width, {key: round(value) for key, value in medians.items()}, flush=True)
+    columns = ["environments, policy", *next(iter(results.values()))]
     rows = [[name, *(f"{value:,.0f}" for value in each.values())] for name, each in results.items()]
-    show("16 environments that wait 2 ms in a step, frames per second", columns, rows)
+    show("16 environments, frames per second", columns, rows)
     return results
 
 

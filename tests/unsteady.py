@@ -13,10 +13,13 @@ import torch
 from steppe.errors import WorkerError
 from steppe_testing import ArrayCountingEnv
 
-__all__ = ["FULL", "LIMIT", "Unsteady", "collect_all", "kill"]
+__all__ = ["FIRST", "FULL", "LIMIT", "Unsteady", "collect_all", "kill"]
 
 #: Whether the soak tests run at their full length.
 FULL = os.environ.get("STEPPE_SOAK") == "full"
+
+#: The first seed of the soak tests, so that they can be repeated with other choices.
+FIRST = int(os.environ.get("STEPPE_SOAK_SEED", "0"))
 
 #: Seconds that a batch may take.
 LIMIT = 60.0

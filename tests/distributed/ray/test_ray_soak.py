@@ -1,6 +1,7 @@
 """Actors that die at random: right data or a named error, never a hang, and nothing left.
 
-``STEPPE_SOAK=full pytest tests/distributed/ray/test_ray_soak.py`` collects 100,000 frames, which takes some minutes.
+``STEPPE_SOAK=full pytest tests/distributed/ray/test_ray_soak.py`` collects 100,000 frames, which takes some minutes;
+``STEPPE_SOAK_SEED=100`` makes other choices.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import ray
 
 from steppe_ray import RayCollector
 from tests.limits import AT_ONCE
-from tests.unsteady import FULL, LIMIT, Unsteady, collect_all, kill
+from tests.unsteady import FIRST, FULL, LIMIT, Unsteady, collect_all, kill
 
 pytestmark = [
     pytest.mark.matrix,
@@ -36,7 +37,7 @@ RUNS, FRAMES = (10, 10_000) if FULL else (2, 1_000)
 KILLS = 12
 
 
-@pytest.mark.parametrize("seed", range(RUNS))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_data_is_right_or_the_end_of_an_actor_is_named(seed: int) -> None:
     chance = random.Random(seed)
     restart, sync = seed % 2 == 0, chance.random() < 0.5
