@@ -344,18 +344,22 @@ def plot(groups: dict[str, dict[str, float]], path: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    # Readable on light and dark pages.
+    colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    pyplot.rcParams.update(dict.fromkeys(colours, "#7d7d7d"))
     heights = [len(bars) for bars in groups.values()]
     size = (9, 0.28 * sum(heights) + 0.8 * len(heights))
     figure, panels = pyplot.subplots(len(groups), figsize=size, height_ratios=heights, squeeze=False)
     for axes, (title, bars) in zip(panels[:, 0], groups.items(), strict=True):
         labels = list(bars)[::-1]
-        colours = ["tab:blue" if label.startswith("steppe") else "tab:gray" for label in labels]
-        drawn = axes.barh(labels, [bars[label] for label in labels], color=colours)
+        fills = ["tab:blue" if label.startswith("steppe") else "tab:gray" for label in labels]
+        drawn = axes.barh(labels, [bars[label] for label in labels], color=fills)
+        axes.spines[["top", "right"]].set_visible(False)
         axes.bar_label(drawn, fmt="%.2f", padding=3)
         axes.set_title(f"{title}: frames a second, of AsyncVectorEnv(8)", loc="left", fontsize=10)
         axes.margins(x=0.12)
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, transparent=True)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 add_module_names = False
+python_maximum_signature_line_length = 80  # a longer signature has one argument in each line
 
 # Nothing is downloaded: the inventories of other projects are written from docs/inventories.toml.
 intersphinx_mapping = inventories.mapping(Path(__file__).resolve().parent)
@@ -59,8 +60,16 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#1d6f42", "color-brand-content": "#1d6f42"},
-    "dark_css_variables": {"color-brand-primary": "#7bd3a0", "color-brand-content": "#7bd3a0"},
+    "light_css_variables": {
+        "color-brand-primary": "#1d6f42",
+        "color-brand-content": "#1d6f42",
+        "color-code-background": "#f3f5f7",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#7bd3a0",
+        "color-brand-content": "#7bd3a0",
+        "color-code-background": "#2b2b2b",
+    },
 }
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

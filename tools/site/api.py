@@ -83,12 +83,21 @@ def _summary(module: ModuleType) -> str:
 
 
 def _is_documented(module: ModuleType, name: str, seen: set[int]) -> bool:
-    """Whether a name is a class or function that is not on another page."""
+    """Whether a name is a class or function that is not on another page, or another name of a class."""
     value = getattr(module, name)
+    if _is_alias(module, name):
+        return True
     if not (inspect.isclass(value) or inspect.isroutine(value)) or id(value) in seen:
         return False
     seen.add(id(value))
     return True
+
+
+def _is_alias(module: ModuleType, name: str) -> bool:
+    """Whether a name is a further one of a class that has its own name in the same module."""
+    value = getattr(module, name)
+    own = getattr(value, "__name__", name) if inspect.isclass(value) else name
+    return own != name and own in module.__all__ and getattr(module, own) is value
 
 
 def page(module: Module) -> str:
@@ -113,9 +122,13 @@ def _heading(text: str, line: str) -> str:
 
 def _directive(module: str, name: str, example: str | None = None) -> str:
     """Return the directive of a name, with an example below its docstring."""
-    value: Any = getattr(importlib.import_module(module), name)
-    lines = [".. autofunction:: {}.{}"] if not inspect.isclass(value) else [".. autoclass:: {}.{}", *_CLASS_OPTIONS]
+    found = importlib.import_module(module)
+    value: Any = getattr(found, name)
     body = [] if example is None else ["", *(f"   {line}" for line in example.strip().splitlines())]
+    if _is_alias(found, name):
+        head = [f".. py:class:: {name}", f"   :module: {module}", ""]
+        return "\n".join([*head, f"   Another name of :class:`{module}.{value.__name__}`.", *body, ""])
+    lines = [".. autofunction:: {}.{}"] if not inspect.isclass(value) else [".. autoclass:: {}.{}", *_CLASS_OPTIONS]
     return "\n".join([lines[0].format(module, name), *lines[1:], *body, ""])
 
 
