@@ -11,7 +11,7 @@ import pytest
 from tests.forked import python
 from tests.limits import CHILD
 from tools import documents
-from tools.site import check, error_page, links
+from tools.site import api, check, error_page, links
 from tools.site.assemble import page_of_each_file
 from tools.workspace import ROOT, read_toml
 
@@ -28,6 +28,15 @@ def test_each_page_stands_once_in_the_navigation():
 
     assert {page: times for page, times in named.items() if times > 1} == {}
     assert set(named) == pages - listed - {"index"}
+
+
+def test_a_class_keeps_its_entry_beside_its_other_names():
+    names = ("BaseCollector", "DataCollectorBase")
+    page = api.page(api.Module("steppe.collectors", "Collectors.", users=names, authors=()))
+
+    assert ".. py:class:: BaseCollector\n   :module: steppe\n" in page
+    assert "Another name of :class:`steppe.DataCollectorBase`." in page
+    assert ".. autoclass:: steppe.DataCollectorBase\n" in page
 
 
 def test_each_error_says_what_to_do():
