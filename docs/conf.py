@@ -60,16 +60,8 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "light_css_variables": {
-        "color-brand-primary": "#1d6f42",
-        "color-brand-content": "#1d6f42",
-        "color-code-background": "#f3f5f7",
-    },
-    "dark_css_variables": {
-        "color-brand-primary": "#7bd3a0",
-        "color-brand-content": "#7bd3a0",
-        "color-code-background": "#2b2b2b",
-    },
+    "light_css_variables": {"color-brand-primary": "#1d6f42", "color-brand-content": "#1d6f42"},
+    "dark_css_variables": {"color-brand-primary": "#7bd3a0", "color-brand-content": "#7bd3a0"},
 }
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
