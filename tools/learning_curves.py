@@ -62,8 +62,8 @@ TRAININGS = {
     ),
     "dqn-cartpole": Training("DQN, CartPole", "dqn", "gym:CartPole-v1", 50_000, 40, (0.8, 2)),
     "dqn-qbert": Training("DQN, Atari Qbert", "dqn", "gym:ALE/Qbert-v5", 51_200, 50, (5, 6)),
-    "sac-pendulum": Training("SAC, Pendulum", "sac", "gym:Pendulum-v1", 15_000, 40, (1.2, 3)),
-    "sac-halfcheetah": Training("SAC, HalfCheetah", "sac", "gym:HalfCheetah-v5", 20_000, 50, (3, 4)),
+    "sac-pendulum": Training("SAC, Pendulum", "sac", "gym:Pendulum-v1", 15_000, 2_000, (1.2, 3)),
+    "sac-halfcheetah": Training("SAC, HalfCheetah", "sac", "gym:HalfCheetah-v5", 20_000, 2_500, (3, 4)),
 }
 
 

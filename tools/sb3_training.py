@@ -189,4 +189,4 @@ def sac(example: ModuleType, name: str, frames: int, seed: int, every: int, repo
         seed=seed,
         device="cpu",
     )
-    learn(model, frames, every * example.N_STEPS, vector(make, 10, seed + 1000), 10, report)
+    learn(model, frames, every, vector(make, 10, seed + 1000), 10, report)

@@ -1,4 +1,4 @@
-"""SAC in one file: a worker fills a replay buffer while this process learns from it.
+"""SAC in one file: after each step of the environment, one step of learning from a replay buffer.
 
 python docs/examples/sac.py [--env ID] [--frames N] [--seed 0] [--n-step 1] [--prioritized] [--plot FILE] [--save FILE]
 """
@@ -16,8 +16,8 @@ from rich.progress import Progress
 from torch import nn
 
 from steppe import (
-    AsyncCollector,
     CatTensors,
+    Collector,
     Compose,
     DoubleToFloat,
     EnvBase,
@@ -36,7 +36,7 @@ from steppe import (
 )
 
 FRAMES = {"gym:Pendulum-v1": 15_000, "gym:HalfCheetah-v5": 20_000, "dm:cartpole-swingup": 15_000}
-N_STEPS, BATCH, CAPACITY, RANDOM_FRAMES = 50, 256, 100_000, 1_000
+BATCH, CAPACITY, RANDOM_FRAMES = 256, 100_000, 1_000
 HIDDEN, GAMMA, TAU, LEARNING_RATE = 128, 0.99, 0.005, 1e-3
 
 
@@ -90,11 +90,11 @@ def train(
     seed: int,
     n: int = 1,
     prioritized: bool = False,
-    evaluate_every: int = 40,
+    evaluate_every: int = 2_000,
     name: str = "gym:Pendulum-v1",
     save: str | None = None,
 ) -> Iterator[tuple[int, float]]:
-    """Train; yield ``(frames, mean return of 10 episodes)`` after some batches."""
+    """Train; yield ``(frames, mean return of 10 episodes)`` after each ``evaluate_every`` frames."""
     torch.set_num_threads(1)  # small nets gain nothing from more, and workers need the cores
     torch.manual_seed(seed)
     with make(name) as env:
@@ -108,11 +108,11 @@ def train(
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH, transform=MultiStepTransform(n, GAMMA)
     )
-    collector = AsyncCollector(
-        partial(make, name),
+    collector = Collector(
+        make(name),
         actor,
-        frames_per_batch=N_STEPS,
-        total_frames=frames // N_STEPS * N_STEPS,
+        frames_per_batch=1,  # longer batches come from older weights, with which SAC learns more slowly
+        total_frames=frames,
         init_random_frames=RANDOM_FRAMES,
         replay_buffer=buffer,
         seed=seed,
@@ -124,35 +124,33 @@ def train(
         optimiser.step()
 
     with collector:
-        for number, _ in enumerate(collector, 1):
-            if buffer.write_count < RANDOM_FRAMES:
+        for frame, _ in enumerate(collector, 1):
+            if frame < RANDOM_FRAMES:
                 continue
-            for _ in range(N_STEPS):  # one update for each frame
-                batch = buffer.sample()
-                observation, after, alpha = batch["observation"], batch["next", "observation"], log_alpha.exp().detach()
-                reward, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "terminated"))
-                with torch.no_grad():
-                    action, log_prob = actor.sample(after)
-                    value = target(after, action).amin(0) - alpha * log_prob
-                    goal = reward + batch["gamma"] * value * ~terminated
-                error = critics(observation, batch["action"]) - goal
-                weight = batch["priority_weight"] if prioritized else 1.0
-                minimize((weight * error**2).mean(), optimisers[1])
-                action, log_prob = actor.sample(observation)
-                minimize((alpha * log_prob - critics(observation, action).amin(0)).mean(), optimisers[0])
-                # The entropy that SAC aims at is minus the number of dimensions of the action.
-                minimize(-(log_alpha * (log_prob.detach() - n_actions)).mean(), optimisers[2])
-                if prioritized:
-                    buffer.update_priority(batch["index"], error.detach().abs().amax(0))
-                with torch.no_grad():
-                    for old, new in zip(target.parameters(), critics.parameters(), strict=True):
-                        old.lerp_(new, TAU)
-            collector.update_policy_weights_()
-            if number % evaluate_every == 0:
+            batch = buffer.sample()
+            observation, after, alpha = batch["observation"], batch["next", "observation"], log_alpha.exp().detach()
+            reward, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "terminated"))
+            with torch.no_grad():
+                action, log_prob = actor.sample(after)
+                value = target(after, action).amin(0) - alpha * log_prob
+                goal = reward + batch["gamma"] * value * ~terminated
+            error = critics(observation, batch["action"]) - goal
+            weight = batch["priority_weight"] if prioritized else 1.0
+            minimize((weight * error**2).mean(), optimisers[1])
+            action, log_prob = actor.sample(observation)
+            minimize((alpha * log_prob - critics(observation, action).amin(0)).mean(), optimisers[0])
+            # The entropy that SAC aims at is minus the number of dimensions of the action.
+            minimize(-(log_alpha * (log_prob.detach() - n_actions)).mean(), optimisers[2])
+            if prioritized:
+                buffer.update_priority(batch["index"], error.detach().abs().amax(0))
+            with torch.no_grad():
+                for old, new in zip(target.parameters(), critics.parameters(), strict=True):
+                    old.lerp_(new, TAU)
+            if frame % evaluate_every == 0:
                 if save:
                     torch.save(actor.state_dict(), save)
                 envs = partial(SerialEnv, 10, partial(make, name))
-                yield buffer.write_count, evaluate(actor, envs, 10, seed=seed + 1000).mean
+                yield frame, evaluate(actor, envs, 10, seed=seed + 1000).mean
 
 
 def main() -> None:
