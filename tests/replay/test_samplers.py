@@ -221,3 +221,12 @@ def test_the_smallest_weight_follows_every_change() -> None:
         left = weights[weights > 0]
         assert tree.least == (left.min() if len(left) else np.inf)
         assert tree.total == pytest.approx(weights.sum())
+
+
+@pytest.mark.parametrize("index", [(4, 1), (0, 2), (-1, 0)])
+def test_priorities_of_rows_outside_a_grid_are_refused(index: tuple[int, int]) -> None:
+    storage = LazyTensorStorage(8, ndim=2)
+    buffer = TensorDictPrioritizedReplayBuffer(alpha=1.0, beta=0.5, storage=storage, batch_size=4)
+    rows = buffer.extend(torch.stack([numbered(4), numbered(4, 10)]))
+    with pytest.raises(StateError, match=rf"row \[{index[0]}, {index[1]}\] does not exist.*shape \(4, 2\)"):
+        buffer.update_priority(torch.cat([rows, torch.tensor([index])]), torch.ones(9))
