@@ -268,18 +268,19 @@ def test_no_row_is_torn_while_workers_write_stop_and_die(storage: Any) -> None:
         pool.begin(writers)
         pids = [pool.receive(worker) for worker in range(2)]
 
-        def check(seconds: float) -> int:
-            end, n = time.monotonic() + seconds, 0
-            while time.monotonic() < end or not n:
+        def check(seconds: float, rows: int = 0) -> None:
+            """Sample for some seconds, and on until so many rows were written."""
+            begin, n = time.monotonic(), 0
+            while time.monotonic() < begin + seconds or not n or buffer.write_count < rows:
+                assert time.monotonic() < begin + CHILD
                 if not len(buffer):
                     continue
                 sample = buffer.sample()
                 assert torch.equal(sample["a"], sample["b"])
                 assert (sample["a"] == sample["a"][:, :1]).all()
                 n += 1
-            return n
 
-        check(0.5)
+        check(0.5, rows=4000)
         os.kill(pids[0], signal.SIGSTOP)
         check(0.5)
         os.kill(pids[0], signal.SIGCONT)
@@ -287,9 +288,7 @@ def test_no_row_is_torn_while_workers_write_stop_and_die(storage: Any) -> None:
         os.kill(pids[1], signal.SIGKILL)
         check(0.5)
         assert len(buffer) >= 2000 - 2 * 40
-        written = buffer.write_count
-        check(0.3)
-        assert buffer.write_count > written
+        check(0.0, rows=buffer.write_count + 40)
     finally:
         pool.kill()
         pool.stop(1.0)
