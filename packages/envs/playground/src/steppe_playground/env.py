@@ -42,14 +42,8 @@ class MujocoPlaygroundWrapper(JaxEnv):
 
     >>> from mujoco_playground import registry
     >>> from steppe_playground import MujocoPlaygroundWrapper
-    >>> env = MujocoPlaygroundWrapper(registry.load("CartpoleBalance"), batch_size=2)
-    Warp 1.19.0 initialized:
-       CUDA Toolkit 13.4, CUDA driver not available (NVRTC compilation available)
-       Devices:
-         "cpu"      : "CPU"
-       Kernel cache:
-         /root/.cache/warp/1.19.0
-    Module mujoco.mjx.warp.ffi 84bd09d load on device 'cpu' took 18.69 ms  (cached)
+    >>> cartpole = registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
+    >>> env = MujocoPlaygroundWrapper(cartpole, batch_size=2)
     >>> env.observation_spec["observation"].shape
     torch.Size([2, 5])
 
