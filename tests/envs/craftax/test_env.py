@@ -16,8 +16,10 @@ pytest.importorskip("craftax")
 import jax
 from craftax.craftax_env import make_craftax_env_from_name
 
-from steppe import SyncDataCollector, make_env
+from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
+from steppe.envs import next_seed
 from steppe.errors import EnvNotFound, SpecError
+from steppe.registry import env_factory
 from steppe_craftax import CraftaxEnv
 from steppe_testing import EnvConformance, PluginConformance
 
@@ -93,6 +95,17 @@ def test_a_collector_equals_the_library(env: CraftaxEnv) -> None:
     collector.shutdown(close_env=False)
 
     assert_equal_to_library(data, 6)
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_batches_in_a_batch_equal_the_library(kind: Any) -> None:
+    batch = kind(2, env_factory(f"craftax:{NAME}", env_params=LIMIT, batch_size=2))
+    batch.set_seed(7)
+    data = batch.rollout(15, break_when_any_done=False)
+    batch.close()
+
+    for rows, seed in zip(data, (7, next_seed(7)), strict=True):
+        assert_equal_to_library(rows, seed)
 
 
 def test_an_unknown_name_gets_a_close_one() -> None:

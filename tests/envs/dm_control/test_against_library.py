@@ -10,7 +10,7 @@ pytest.importorskip("dm_control")
 
 from dm_control import suite
 
-from steppe import ParallelEnv, SerialEnv, check_env_specs, make_env
+from steppe import ParallelEnv, SerialEnv, SyncDataCollector, check_env_specs, make_env
 from steppe.envs import next_seed
 from steppe.registry import env_factory
 from steppe_dm_control import DMControlEnv, DMControlWrapper
@@ -103,6 +103,17 @@ def test_rows_of_a_batch_equal_the_library(kind):
     for row, raw in enumerate(raws):
         assert_equal_to_library(data[row], played(raw, actions[row]))
     batch.close()
+
+
+def test_a_collector_equals_the_library():
+    env = make_env("dm:cheetah-run", **SHORT)
+    env.set_seed(13)
+    collector = SyncDataCollector(env, None, frames_per_batch=STEPS // 2, total_frames=STEPS // 2 * 2)
+    data = torch.cat([batch.clone() for batch in collector], -1)
+    collector.shutdown()
+    raw = suite.load("cheetah", "run", task_kwargs={"random": 13, **SHORT})
+
+    assert_equal_to_library(data, played(raw, data["action"].numpy()))
 
 
 def test_both_code_paths_give_equal_data():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import envpool
 import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
 
-from steppe import SerialEnv, SyncDataCollector, check_env_specs, make_env
+from steppe import ParallelEnv, SerialEnv, SyncDataCollector, check_env_specs, make_env
 from steppe.envs import next_seed
 from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported
 from steppe_envpool import EnvPoolEnv, MultiThreadedEnv, MultiThreadedEnvWrapper
@@ -215,11 +217,11 @@ def test_env_pool_env_makes_the_same_environment() -> None:
         assert torch.equal(step["next", "reward"], same["next", "reward"])
 
 
-@pytest.mark.parametrize("how", ["batch", "collector"])
-def test_pools_in_a_batch_and_a_collector_equal_the_library(how: str) -> None:
+@pytest.mark.parametrize("how", [SerialEnv, ParallelEnv, "collector"])
+def test_pools_in_a_batch_and_a_collector_equal_the_library(how: Any) -> None:
     n = 3
-    if how == "batch":
-        with SerialEnv(2, lambda: MultiThreadedEnv(n, "CartPole-v1")) as batch:
+    if how != "collector":
+        with how(2, lambda: MultiThreadedEnv(n, "CartPole-v1")) as batch:
             batch.set_seed(5)
             rows = zip(batch.rollout(STEPS, break_when_any_done=False).unbind(0), (5, next_seed(5)), strict=True)
     else:

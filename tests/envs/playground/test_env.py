@@ -16,8 +16,10 @@ pytest.importorskip("mujoco_playground")
 import jax
 from mujoco_playground import registry
 
-from steppe import SyncDataCollector, make_env
+from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
+from steppe.envs import next_seed
 from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.registry import env_factory
 from steppe_playground import MujocoPlaygroundEnv
 from steppe_testing import EnvConformance, PluginConformance
 
@@ -84,6 +86,17 @@ def test_a_collector_equals_the_library(env: MujocoPlaygroundEnv, raw: Any) -> N
     collector.shutdown(close_env=False)
 
     assert_equal_to_library(raw, data, 6)
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_batches_in_a_batch_equal_the_library(kind: Any, raw: Any) -> None:
+    batch = kind(2, env_factory(f"playground:{NAME}", batch_size=2, episode_length=6))
+    batch.set_seed(7)
+    data = batch.rollout(9, break_when_any_done=False)
+    batch.close()
+
+    for rows, seed in zip(data, (7, next_seed(7)), strict=True):
+        assert_equal_to_library(raw, rows, seed)
 
 
 def test_a_partial_reset_keeps_other_rows(env: MujocoPlaygroundEnv) -> None:

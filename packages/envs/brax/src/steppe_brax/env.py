@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import torch
 from tensordict import TensorDictBase
 
+from steppe.arguments import ignored_argument
 from steppe.envs import MadeByName, base_arguments
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
@@ -57,6 +58,7 @@ class BraxWrapper(JaxEnv):
         state_in_data: whether the state of Brax is kept in the data. ``None``: yes with ``requires_grad`` or without a
             batch size.
         jit: compile reset and step.
+        cache_clear_frequency: an argument of TorchRL without effect. There is no cache to clear.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Raises:
@@ -76,8 +78,11 @@ class BraxWrapper(JaxEnv):
         requires_grad: bool = False,
         state_in_data: bool | None = None,
         jit: bool = True,
+        cache_clear_frequency: int | None = None,
         **kwargs: Any,
     ) -> None:
+        if cache_clear_frequency:
+            ignored_argument("BraxWrapper", "cache_clear_frequency", "steps keep no functions of JAX that fill a cache")
         hint = ": brax.envs.create(..., auto_reset=False, batch_size=None)"
         check_single(env, _BATCH_WRAPPERS, wrapper="BraxWrapper", hint=hint)
         size = int(env.action_size)
@@ -130,7 +135,7 @@ class BraxEnv(MadeByName, BraxWrapper):
             ``render()`` finds it, unless ``state_in_data`` is True; without a display, MuJoCo renders through EGL.
         num_workers: a number above 1 makes a :class:`~steppe.batched.ParallelEnv` of this many environments (with
             ``batch_size``: batches) instead, each in a process with its own JAX.
-        batch_size, device, requires_grad, state_in_data, jit: see :class:`BraxWrapper`.
+        batch_size, device, requires_grad, state_in_data, jit, cache_clear_frequency: see :class:`BraxWrapper`.
         **kwargs: for :class:`steppe.EnvBase`; all others go to the environment (``backend="spring"``, ...).
 
     Raises:
@@ -170,6 +175,7 @@ class BraxEnv(MadeByName, BraxWrapper):
                     "render_mode='rgb_array', and call env.render() to draw one environment."
                 )
         base_kwargs = base_arguments(kwargs)
+        base_kwargs["cache_clear_frequency"] = kwargs.pop("cache_clear_frequency", None)
         if episode_length is None and action_repeat != 1:
             raise SpecError(
                 "action_repeat needs an episode_length: in Brax, one wrapper repeats actions and counts steps."
