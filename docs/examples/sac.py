@@ -1,4 +1,4 @@
-"""SAC in one file: after each step of the environment, one step of learning from a replay buffer.
+"""SAC in one file: a collector fills a replay buffer, from which each frame is followed by one step of learning.
 
 python docs/examples/sac.py [--env ID] [--frames N] [--seed 0] [--n-step 1] [--prioritized] [--plot FILE] [--save FILE]
 """
@@ -16,6 +16,7 @@ from rich.progress import Progress
 from torch import nn
 
 from steppe import (
+    AsyncCollector,
     CatTensors,
     Collector,
     Compose,
@@ -36,6 +37,9 @@ from steppe import (
 )
 
 FRAMES = {"gym:Pendulum-v1": 15_000, "gym:HalfCheetah-v5": 20_000, "dm:cartpole-swingup": 15_000}
+#: Frames in a batch. A worker collects batches of several frames while this process learns; it is faster and acts with
+#: older weights, with which HalfCheetah is learned more slowly.
+N_STEPS = {"gym:Pendulum-v1": 50, "gym:HalfCheetah-v5": 1, "dm:cartpole-swingup": 50}
 BATCH, CAPACITY, RANDOM_FRAMES = 256, 100_000, 1_000
 HIDDEN, GAMMA, TAU, LEARNING_RATE = 128, 0.99, 0.005, 1e-3
 
@@ -108,11 +112,12 @@ def train(
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(CAPACITY), sampler=sampler, batch_size=BATCH, transform=MultiStepTransform(n, GAMMA)
     )
-    collector = Collector(
-        make(name),
+    n_steps = N_STEPS[name]
+    collector = (AsyncCollector if n_steps > 1 else Collector)(
+        partial(make, name),
         actor,
-        frames_per_batch=1,  # longer batches come from older weights, with which SAC learns more slowly
-        total_frames=frames,
+        frames_per_batch=n_steps,
+        total_frames=frames // n_steps * n_steps,
         init_random_frames=RANDOM_FRAMES,
         replay_buffer=buffer,
         seed=seed,
@@ -124,33 +129,35 @@ def train(
         optimiser.step()
 
     with collector:
-        for frame, _ in enumerate(collector, 1):
-            if frame < RANDOM_FRAMES:
+        for n_batches, _ in enumerate(collector, 1):
+            if buffer.write_count < RANDOM_FRAMES:
                 continue
-            batch = buffer.sample()
-            observation, after, alpha = batch["observation"], batch["next", "observation"], log_alpha.exp().detach()
-            reward, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "terminated"))
-            with torch.no_grad():
-                action, log_prob = actor.sample(after)
-                value = target(after, action).amin(0) - alpha * log_prob
-                goal = reward + batch["gamma"] * value * ~terminated
-            error = critics(observation, batch["action"]) - goal
-            weight = batch["priority_weight"] if prioritized else 1.0
-            minimize((weight * error**2).mean(), optimisers[1])
-            action, log_prob = actor.sample(observation)
-            minimize((alpha * log_prob - critics(observation, action).amin(0)).mean(), optimisers[0])
-            # The entropy that SAC aims at is minus the number of dimensions of the action.
-            minimize(-(log_alpha * (log_prob.detach() - n_actions)).mean(), optimisers[2])
-            if prioritized:
-                buffer.update_priority(batch["index"], error.detach().abs().amax(0))
-            with torch.no_grad():
-                for old, new in zip(target.parameters(), critics.parameters(), strict=True):
-                    old.lerp_(new, TAU)
-            if frame % evaluate_every == 0:
+            for _ in range(n_steps):  # one update for each frame
+                batch = buffer.sample()
+                observation, after, alpha = batch["observation"], batch["next", "observation"], log_alpha.exp().detach()
+                reward, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "terminated"))
+                with torch.no_grad():
+                    action, log_prob = actor.sample(after)
+                    value = target(after, action).amin(0) - alpha * log_prob
+                    goal = reward + batch["gamma"] * value * ~terminated
+                error = critics(observation, batch["action"]) - goal
+                weight = batch["priority_weight"] if prioritized else 1.0
+                minimize((weight * error**2).mean(), optimisers[1])
+                action, log_prob = actor.sample(observation)
+                minimize((alpha * log_prob - critics(observation, action).amin(0)).mean(), optimisers[0])
+                # The entropy that SAC aims at is minus the number of dimensions of the action.
+                minimize(-(log_alpha * (log_prob.detach() - n_actions)).mean(), optimisers[2])
+                if prioritized:
+                    buffer.update_priority(batch["index"], error.detach().abs().amax(0))
+                with torch.no_grad():
+                    for old, new in zip(target.parameters(), critics.parameters(), strict=True):
+                        old.lerp_(new, TAU)
+            collector.update_policy_weights_()
+            if n_batches * n_steps % evaluate_every == 0:
                 if save:
                     torch.save(actor.state_dict(), save)
                 envs = partial(SerialEnv, 10, partial(make, name))
-                yield frame, evaluate(actor, envs, 10, seed=seed + 1000).mean
+                yield buffer.write_count, evaluate(actor, envs, 10, seed=seed + 1000).mean
 
 
 def main() -> None:
