@@ -15,6 +15,8 @@ from steppe.envs import next_seed
 from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported
 from steppe_envpool import EnvPoolEnv, MultiThreadedEnv, MultiThreadedEnvWrapper
 
+pytestmark = pytest.mark.matrix
+
 STEPS = 60
 
 

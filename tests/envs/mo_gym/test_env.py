@@ -15,7 +15,7 @@ import gymnasium  # noqa: E402
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env  # noqa: E402
 from steppe.envs import check_env_specs  # noqa: E402
-from steppe.errors import EnvNotFound  # noqa: E402
+from steppe.errors import EnvNotFound, NotSupported  # noqa: E402
 from steppe_mo_gym import MOGymEnv, MOGymWrapper  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.matrix]
@@ -144,6 +144,13 @@ def test_a_batch_has_rows_of_vectors():
     env.close()
 
     assert data["next", "reward"].shape == (3, 20, 2)
+
+
+def test_a_version_without_a_class_for_processes_names_the_others(monkeypatch):
+    """MO-Gymnasium before 1.3.2 has no MOAsyncVectorEnv."""
+    monkeypatch.delattr(mo_gymnasium.wrappers.vector, "MOAsyncVectorEnv", raising=False)
+    with pytest.raises(NotSupported, match=r"must be 'sync' or 'vector_entry_point', found 'async'"):
+        MOGymEnv("deep-sea-treasure-v0", 3, vectorization_mode="async")
 
 
 def test_wrapper():

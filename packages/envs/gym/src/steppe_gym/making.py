@@ -146,9 +146,8 @@ def make_batch(
         return SequentialBatch([make_one] * num_envs, adapter)
     vector_class = classes.get(vectorization_mode or "sync")
     if vector_class is None:
-        raise NotSupported(
-            f"vectorization_mode must be 'sync', 'async' or 'vector_entry_point', found {vectorization_mode!r}."
-        )
+        modes = ", ".join(map(repr, classes))
+        raise NotSupported(f"vectorization_mode must be {modes} or 'vector_entry_point', found {vectorization_mode!r}.")
     return vector_class([make_one] * num_envs, **vector_kwargs)
 
 

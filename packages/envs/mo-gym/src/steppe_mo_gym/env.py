@@ -79,4 +79,6 @@ class MOGymEnv(GymEnv):
     def _vector_classes(cls, adapter: object) -> dict[str, Any]:
         from mo_gymnasium.wrappers import vector
 
-        return {"sync": vector.MOSyncVectorEnv, "async": vector.MOAsyncVectorEnv}
+        # MO-Gymnasium before 1.3.2 steps batches in one process only.
+        names = {"sync": "MOSyncVectorEnv", "async": "MOAsyncVectorEnv"}
+        return {mode: getattr(vector, name) for mode, name in names.items() if hasattr(vector, name)}
