@@ -40,7 +40,6 @@ def test_ids_of_the_program_alone_are_sent(gymnasium):
 def test_another_process_can_make_what_was_sent(gymnasium):
     gymnasium.register("Mine-v0", entry_point=lambda: "mine", max_episode_steps=7)
     sent = records()
-    gymnasium.registry.clear()
     from gymnasium.envs import registration
 
     registration.registry.clear()
