@@ -146,7 +146,7 @@ def test_a_batch_has_rows_of_vectors():
     assert data["next", "reward"].shape == (3, 20, 2)
 
 
-def test_a_version_without_a_class_for_processes_names_the_others(monkeypatch):
+def test_a_version_without_processes_names_the_other_modes(monkeypatch):
     """MO-Gymnasium before 1.3.2 has no MOAsyncVectorEnv."""
     monkeypatch.delattr(mo_gymnasium.wrappers.vector, "MOAsyncVectorEnv", raising=False)
     with pytest.raises(NotSupported, match=r"must be 'sync' or 'vector_entry_point', found 'async'"):
