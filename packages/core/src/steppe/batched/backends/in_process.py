@@ -55,11 +55,7 @@ class InProcess(Backend):
         return self._service.decoder()
 
     def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> Ended:
-        try:
-            return self._service.step(rows, reset=reset, decoded=actions)
-        except ItemError as error:
-            raised = self._caller_error(error)
-        raise raised
+        return self._raising(self._service.step, rows, reset=reset, decoded=actions)
 
     def call(
         self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
