@@ -9,6 +9,7 @@ import tensordict
 
 import steppe
 from steppe import compat
+from tests.limits import CHILD
 
 
 def test_steppe_hands_on_the_functions_of_tensordict():
@@ -26,13 +27,13 @@ def test_another_thread_keeps_its_exploration_type():
     def act():
         with steppe.set_exploration_type(steppe.ExplorationType.RANDOM):
             inside.set()
-            go_on.wait(60.0)
+            go_on.wait(CHILD)
 
     thread = threading.Thread(target=act)
     with steppe.set_exploration_type(steppe.ExplorationType.MODE):
         thread.start()
-        assert inside.wait(60.0)
+        assert inside.wait(CHILD)
         assert steppe.exploration_type() is steppe.ExplorationType.MODE
     go_on.set()
-    thread.join(60.0)
+    thread.join(CHILD)
     assert steppe.exploration_type() is None
