@@ -464,7 +464,7 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     if chosen.build:
         session.install(*chosen.build)
     constraints = write_constraints(session, *chosen.install)
-    # A library that is installed without what it asks for may ask for an older Python too.
+    # A library that is installed without its dependencies may require an older Python too.
     alone = [] if chosen.dependencies else ["--no-deps", "--ignore-requires-python"]
     how = [*(["--no-build-isolation"] if chosen.build else []), *alone]
     session.install("-c", constraints, *how, *chosen.install)

@@ -110,7 +110,7 @@ def substitutes(package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def missing_libraries(package: Package, text: str) -> list[str]:
-    """Return what is not installed of a package, its requirements, and the modules that its example imports."""
+    """Return the packages and modules that an example needs and that are not installed."""
     needed = [package.name, *(Requirement(each).name for each in package.pyproject["project"]["dependencies"])]
     missing = [name for name in needed if not is_installed(name)]
     alternatives = [[Requirement(each).name for each in package.extras[extra]] for extra in package.alternatives]

@@ -118,7 +118,7 @@ def test_the_table_has_a_line_for_each_library():
 
 
 def popped(short: str) -> set[str]:
-    """Return the names that the modules of a package spell out as text, as those that they take out of ``kwargs``."""
+    """Return the strings in the modules of a package: names that they take from ``kwargs`` are among them."""
     paths = [*package(f"steppe-{short}").path.rglob("src/**/*.py")]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
     constants = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]

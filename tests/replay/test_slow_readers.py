@@ -1,4 +1,4 @@
-"""Readers that the system holds up while writers write over what they read."""
+"""Writers overwrite rows while a reader is between two of its lines."""
 
 from __future__ import annotations
 

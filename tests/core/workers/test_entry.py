@@ -1,4 +1,4 @@
-"""The first steps of a worker process. ``work`` is replaced by functions that print what they find, or raise."""
+"""What a worker process does before it works: functions that print or raise replace ``work``."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Storage(ABC):
             self.ring.clear()
 
     def take_all(self, *, by_age: bool = False) -> tuple[Any, np.ndarray]:
-        """Return copies of all whole columns, without those that are overwritten meanwhile.
+        """Copy all finished columns, without those that writers overwrite during the copy.
 
         Args:
             by_age: oldest first; otherwise in their order in memory.

@@ -75,7 +75,7 @@ def steppe_version() -> str:
 
 
 def misspelt_groups(*, path: Sequence[str] | None = None) -> str:
-    """Return a sentence for each entry-point group that is like one of steppe's, after a space; "" if there is none."""
+    """Describe the entry-point groups whose names are close to one of steppe's, each after a space; "" if none is."""
     hints = ""
     for dist in _discover(path):
         for group in sorted({entry.group for entry in dist.entry_points} - {*GROUPS}):

@@ -16,7 +16,7 @@ __all__ = ["TableWriter"]
 
 
 class TableWriter(RowWriter):
-    """Row writer whose rows are those that an :class:`OpenMLEnv` has drawn.
+    """Write the rows of the data set that an :class:`OpenMLEnv` has drawn.
 
     A step reads observation and label from the root, because the caller may have edited them.
 
