@@ -115,6 +115,73 @@ def test_a_collector_equals_the_library():
     assert_equal_to_library(data, seed=3)
 
 
+def on_tensordicts(env):
+    """Let all steps of an environment go through TensorDicts."""
+    env._step = env._step
+    assert env.row_writer is None
+    return env
+
+
+def equal(first, second):
+    """Whether data has the same keys and values."""
+    keys = set(first.keys(True, True))
+    return keys == set(second.keys(True, True)) and all(torch.equal(first[key], second[key]) for key in keys)
+
+
+@pytest.mark.parametrize("categorical", [True, False])
+@pytest.mark.parametrize("ends", [{"break_when_any_done": False}, {}, {"break_when_all_done": True}])
+def test_rows_and_tensordicts_give_equal_data(ends, categorical):
+    groups = {"last": ["runner_1"], "others": ["runner_2", "runner_0"], "guard": ["guard_0"]}
+    make = lambda: UnityMLAgentsWrapper(Relay(3, seed=6), group_map=groups, categorical_actions=categorical)  # noqa: E731
+    rows, steps = make(), on_tensordicts(make())
+    assert rows.no_row_writer_reason is None
+
+    torch.manual_seed(2)
+    first = [rows.rollout(19, **ends), rows.rollout(23, **ends)]
+    torch.manual_seed(2)
+    second = [steps.rollout(19, **ends), steps.rollout(23, **ends)]
+
+    assert all(map(equal, first, second))
+    assert rows.resets == steps.resets
+
+
+def test_a_reset_after_a_step_on_rows_resets_the_game():
+    env = make_relay()
+    ended = env.rollout(9)[-1:]
+    assert ended["next", "runner", "done"].any()
+    assert env.resets == 1
+
+    env.reset()
+    assert env.resets == 2
+    env.rollout(9)
+    assert env.resets == 3
+
+
+def test_agents_that_ended_on_rows_are_reset_by_masks():
+    env = make_relay(seed=5)
+    last = env.rollout(5)[-1]
+    root = env.maybe_reset(env.step_mdp(last.clone()))
+
+    assert env.resets == 1
+    assert last["next", "runner", "done"].tolist() == [[True], [False]]
+    assert not root["runner", "done"].any()
+    decisions, _ = env.get_steps("runner")
+    np.testing.assert_array_equal(root["runner", "observation", "eyes"][0], decisions.obs[0][0])
+    np.testing.assert_array_equal(root["guard", "observation", "ears"], last["next", "guard", "observation", "ears"])
+
+
+def test_each_requested_episode_begins_with_a_reset_of_the_game(monkeypatch):
+    game, resets = mock_game(), []  # an agent of this game ends in each step
+    reset = game.reset
+    monkeypatch.setattr(game, "reset", lambda: (resets.append(1), reset()))
+    collector = SyncDataCollector(UnityMLAgentsWrapper(game), None, frames_per_batch=10)
+    collector.execute(n_episodes=4)
+    episodes = collector.get()
+    collector.shutdown()
+
+    assert len(episodes) == len(resets) == 4
+
+
 def test_random_actions_respect_the_masks_in_a_hundred_episodes():
     env = make_relay()
 

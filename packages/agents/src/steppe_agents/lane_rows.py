@@ -64,6 +64,8 @@ class LaneRows:
             return "the agent reads the last steps as TensorDicts."
         if self._lanes.resets_whole:
             return "the environments of the batch are reset together."
+        if "done" not in env.done_keys:
+            return "its agents end by themselves, and a row begins with a reset of all of them."
         start = build_td({}, env.batch_size)
         problem = no_row_frames_reason(env, start, acts=True)
         if problem is not None:

@@ -10,6 +10,8 @@ from steppe.errors import NotSupported
 
 __all__ = ["Behavior"]
 
+_Array = np.ndarray[Any, Any]
+
 
 class Behavior:
     """The agents of one behavior.
@@ -23,27 +25,50 @@ class Behavior:
         numbers: Unity's numbers of its agents.
 
     Attributes:
-        observations: the last observation of each agent: ``{name: [m, *shape]}`` float32.
-        deciding: ``[m]`` bool, which agents decide next.
-        masks: ``[m, n]`` bool, the allowed values of all discrete branches, one after the other.
+        size: the number of agents, m.
+        sensors: the last observation of each agent: ``{name: [m, *shape]}`` float32; zeros for one that has ended and
+            does not decide yet.
+        observed: what a reset returns, by key relative to the group: the arrays of ``sensors``, ``mask`` ``[m]`` bool
+            (the agents that decide next), ``action_mask`` ``[m, n]`` bool (the allowed values of all discrete branches,
+            one after the other), and ends that are all False.
+        stepped: what the last step returns beside that: rewards and ends ``[m, 1]``.
+        ended: ``[m]`` bool, the agents that have ended and were not reset yet.
+        deciding: the places of the agents that decide, in the order in which Unity takes their actions.
+        over: the places of the agents that have ended in the last step.
+        last: their last observations, an array ``[len(over), *shape]`` for each sensor.
     """
 
     def __init__(self, name: str, spec: Any, numbers: list[int]) -> None:
-        self.name, self.spec = name, spec
-        self.places = {number: place for place, number in enumerate(numbers)}
-        m = len(numbers)
-        self.names = [each.name or f"observation_{i}" for i, each in enumerate(spec.observation_specs)]
+        self.name, self.spec, self.size = name, spec, len(numbers)
         self.branches = tuple(int(n) for n in spec.action_spec.discrete_branches)
         self.continuous = int(spec.action_spec.continuous_size)
-        self.observations = {
-            key: np.zeros((m, *each.shape), np.float32)
-            for key, each in zip(self.names, spec.observation_specs, strict=True)
+        m = self.size
+        self.sensors = {
+            each.name or f"observation_{i}": np.zeros((m, *each.shape), np.float32)
+            for i, each in enumerate(spec.observation_specs)
         }
-        self.deciding = np.zeros(m, bool)
-        self.masks = np.ones((m, sum(self.branches)), bool)
+        self._mask, self._action_mask = np.zeros(m, bool), np.ones((m, sum(self.branches)), bool)
+        self.observed: dict[tuple[str, ...], _Array] = {
+            **{("observation", sensor): values for sensor, values in self.sensors.items()},
+            ("mask",): self._mask,
+            **{(flag,): np.zeros((m, 1), bool) for flag in ("done", "terminated", "truncated")},
+        }
+        if self.branches:
+            self.observed["action_mask",] = self._action_mask
+        self._reward, self._group_reward = np.zeros((m, 1), np.float32), np.zeros((m, 1), np.float32)
+        self._done, self._terminated, self._truncated = (np.zeros((m, 1), bool) for _ in range(3))
+        self.stepped: dict[tuple[str, ...], _Array] = {
+            ("reward",): self._reward,
+            ("group_reward",): self._group_reward,
+            ("done",): self._done,
+            ("terminated",): self._terminated,
+            ("truncated",): self._truncated,
+        }
         self.ended = np.zeros(m, bool)
-        #: The numbers of the agents that decide, in the order in which Unity takes their actions.
-        self.order: list[int] = []
+        self.deciding: list[int] = []
+        self.over: list[int] = []
+        self.last: list[_Array] = []
+        self._places = {number: place for place, number in enumerate(numbers)}
 
     def restart(self, numbers: list[int]) -> None:
         """Take the agents of a game that has been started again.
@@ -51,65 +76,78 @@ class Behavior:
         Args:
             numbers: Unity's numbers of its agents, as many as before.
         """
-        self.places = {number: place for place, number in enumerate(numbers)}
+        self._places = {number: place for place, number in enumerate(numbers)}
         self.ended[...] = False
 
-    def read(self, decisions: Any, terminals: Any, *, begins: bool) -> dict[Any, np.ndarray[Any, Any]]:
-        """Read the steps of Unity.
+    def begin(self, decisions: Any) -> None:
+        """Read the beginning of all episodes.
+
+        Args:
+            decisions: the ``DecisionSteps`` of this behavior.
+        """
+        self.ended[...] = False
+        self.over = []
+        self._read_decisions(decisions, decisions.agent_id.tolist())
+
+    def read(self, decisions: Any, terminals: Any) -> bool:
+        """Read the result of a step.
 
         Args:
             decisions: the ``DecisionSteps`` of this behavior.
             terminals: its ``TerminalSteps``.
-            begins: this is the beginning of all episodes, so that ``terminals`` belong to none.
 
         Returns:
-            ``{name: [m, ...]}``: rewards and ends; under ``("last", name)`` the last observations of episodes that
-            ended.
+            Whether an agent has ended.
         """
-        m = len(self.deciding)
-        result: dict[Any, np.ndarray[Any, Any]] = {
-            name: np.zeros((m, 1), np.float32 if "reward" in name else bool)
-            for name in ("reward", "group_reward", "done", "terminated", "truncated")
-        }
-        self.order = decisions.agent_id.tolist()
-        if not begins:
-            numbers = terminals.agent_id.tolist()
-            for i, number in enumerate(numbers):
-                place = self._place_of(number, {*numbers, *self.order})
-                self.ended[place] = True
-                result["reward"][place] += terminals.reward[i]
-                result["group_reward"][place] += terminals.group_reward[i]
-                interrupted = bool(terminals.interrupted[i])
-                result["done"][place], result["truncated"][place] = True, interrupted
-                result["terminated"][place] = not interrupted
-                for name, values in zip(self.names, terminals.obs, strict=True):
-                    result.setdefault(("last", name), self.observations[name].copy())[place] = values[i]
-                    # Until the agent decides again, a reset has nothing to return.
-                    self.observations[name][place] = 0
-        self.deciding[...] = False
-        self.masks[...] = True
-        for i, number in enumerate(self.order):
-            place = self._place_of(number, {*self.order})
-            self.deciding[place] = True
-            if not result["done"][place]:
-                result["reward"][place] = decisions.reward[i]
-                result["group_reward"][place] = decisions.group_reward[i]
-            for name, values in zip(self.names, decisions.obs, strict=True):
-                self.observations[name][place] = values[i]
-            if decisions.action_mask is not None:
-                # Unity's masks are True for what is forbidden.
-                self.masks[place] = ~np.concatenate([branch[i] for branch in decisions.action_mask]).astype(bool)
-        return result
+        numbers, order = terminals.agent_id.tolist(), decisions.agent_id.tolist()
+        for values in self.stepped.values():
+            values.fill(0)
+        self.over = over = self._places_of(numbers, {*numbers, *order}) if numbers else []
+        if over:
+            self.ended[over] = True
+            np.add.at(self._reward, (over, 0), terminals.reward)
+            np.add.at(self._group_reward, (over, 0), terminals.group_reward)
+            interrupted = np.asarray(terminals.interrupted, bool)
+            self._done[over] = True
+            self._truncated[over, 0] = interrupted
+            self._terminated[over, 0] = ~interrupted
+            self.last = terminals.obs
+            for values in self.sensors.values():
+                values[over] = 0  # until the agent decides again, a reset has nothing to return
+        at = self._read_decisions(decisions, order)
+        # The reward of an agent that has ended is that of its last step, not of its new episode.
+        goes_on = ~self._done[at, 0] if over else slice(None)
+        rewarded = np.asarray(at, np.int64)[goes_on]
+        self._reward[rewarded, 0] = decisions.reward[goes_on]
+        self._group_reward[rewarded, 0] = decisions.group_reward[goes_on]
+        return bool(over)
 
-    def _place_of(self, number: int, present: set[int]) -> int:
-        """Return the place of an agent. A new one takes that of an agent that is absent, or has ended if possible."""
-        if number not in self.places:
-            absent = {old: place for old, place in self.places.items() if old not in present}
-            if not absent:
-                raise NotSupported(
-                    f"The behavior {self.name!r} has a new agent, number {number}, beside the {len(self.places)} that "
-                    "it had at first. The number of agents must not grow."
-                )
-            old = min(absent, key=lambda each: (not self.ended[absent[each]], absent[each]))
-            self.places[number] = self.places.pop(old)
-        return self.places[number]
+    def _read_decisions(self, decisions: Any, order: list[int]) -> list[int]:
+        """Read observations and masks of the agents that decide; return their places."""
+        self.deciding = at = self._places_of(order, {*order})
+        self._mask.fill(False)
+        self._mask[at] = True
+        for values, own in zip(decisions.obs, self.sensors.values(), strict=True):
+            own[at] = values
+        if self.branches:
+            self._action_mask.fill(True)
+            if decisions.action_mask is not None and at:
+                # Unity's masks are True for what is forbidden.
+                self._action_mask[at] = ~np.concatenate(decisions.action_mask, 1).astype(bool)
+        return at
+
+    def _places_of(self, numbers: list[int], present: set[int]) -> list[int]:
+        """Return the places of agents. A new one takes that of an agent that is absent, or has ended if possible."""
+        known = self._places
+        return [known[each] if each in known else self._new_place(each, present) for each in numbers]
+
+    def _new_place(self, number: int, present: set[int]) -> int:
+        absent = {old: place for old, place in self._places.items() if old not in present}
+        if not absent:
+            raise NotSupported(
+                f"The behavior {self.name!r} has a new agent, number {number}, beside the {self.size} that it had at "
+                "first. The number of agents must not grow."
+            )
+        old = min(absent, key=lambda each: (not self.ended[absent[each]], absent[each]))
+        self._places[number] = self._places.pop(old)
+        return self._places[number]

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
-from steppe.envs import ActionCodec, LibraryWrapper
+from steppe.envs import LibraryWrapper, Progress, Rows, RowSteps
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Binary, Bounded, Composite, MultiCategorical, MultiOneHot, Spec, Unbounded
-from steppe.storage import build_td
+from steppe.specs import Binary, Bounded, Composite, MultiCategorical, MultiOneHot, Spec, Unbounded, is_host
+from steppe.storage import TensorDictBuilder
 from steppe_multi_agent import GroupMap, MarlGroupMapType, group_agents
 
+from .agent_group import AgentGroup
 from .behavior import Behavior
+from .game_writer import Actions, GameWriter
 
 __all__ = ["UnityMLAgentsWrapper"]
 
@@ -66,6 +68,8 @@ class UnityMLAgentsWrapper(LibraryWrapper):
     Attributes:
         group_map: ``{group: [agents]}``.
         agent_names: the names of all agents.
+        behaviors: the agents of each behavior, by its name.
+        groups: the agents of each group.
 
     Raises:
         TypeError: ``env`` is no environment of ML-Agents.
@@ -102,7 +106,7 @@ class UnityMLAgentsWrapper(LibraryWrapper):
         state["_where"] = {
             f"{name}_{place}": (behavior, place)
             for name, behavior in self.behaviors.items()
-            for place in range(len(behavior.deciding))
+            for place in range(behavior.size)
         }
         state["agent_names"] = list(self._where)
         state["group_map"] = self._groups_of(group_map)
@@ -131,14 +135,13 @@ class UnityMLAgentsWrapper(LibraryWrapper):
     def _make_specs(self) -> None:
         device, attributes = self.device, self.__dict__
         kinds: dict[str, dict[str, Spec]] = {"observation": {}, "action": {}, "reward": {}, "done": {}}
-        members: dict[str, tuple[Behavior, list[int]]] = {}
+        groups: list[AgentGroup] = []
         masks: dict[Any, Any] = {}
         for group, names in self.group_map.items():
             behavior, places = self._where[names[0]][0], [self._where[name][1] for name in names]
-            members[group] = behavior, places
+            groups.append(AgentGroup(group, behavior, places, one_hot=not self.categorical_actions))
             m = len(names)
-            shapes = {name: values.shape[1:] for name, values in behavior.observations.items()}
-            sensors = {name: Unbounded(shape=(m, *shape)) for name, shape in shapes.items()}
+            sensors = {name: Unbounded(shape=(m, *values.shape[1:])) for name, values in behavior.sensors.items()}
             observation: dict[str, Spec] = {
                 "observation": Composite(sensors, shape=(m,)),
                 "mask": Binary(shape=(m,), dtype=torch.bool),
@@ -157,51 +160,98 @@ class UnityMLAgentsWrapper(LibraryWrapper):
             kinds["reward"][group] = Composite({name: Unbounded(shape=(m, 1)) for name in _REWARDS}, shape=(m,))
             flags = {name: Binary(shape=(m, 1), dtype=torch.bool) for name in _FLAGS}
             kinds["done"][group] = Composite(flags, shape=(m,))
-        attributes["_members"] = members
+        attributes["groups"] = groups
         for kind, spec in kinds.items():
             self.assign_spec(kind, Composite(spec) if device is None else Composite(spec).to(device))
         self.action_masks = masks
 
-    # -- the contract ---------------------------------------------------------------------------------------------
+    # -- the game -------------------------------------------------------------------------------------------------
+
+    def begin_game(self) -> None:
+        """Begin all episodes."""
+        if not self._at_beginning:
+            self._env.reset()
+        for name, behavior in self.behaviors.items():
+            behavior.begin(self._env.get_steps(name)[0])
+        self.__dict__["_at_beginning"] = False
+
+    def begin_ended(self) -> None:
+        """Begin the episodes of all agents that have ended, which Unity has done already."""
+        for behavior in self.behaviors.values():
+            behavior.ended.fill(False)
+
+    def advance(self, actions: Actions) -> bool:
+        """Send the actions of the agents that decide, and step the game.
+
+        Args:
+            actions: for each behavior the actions of all agents.
+
+        Returns:
+            Whether an agent has ended.
+        """
+        from mlagents_envs.base_env import ActionTuple
+
+        env, behaviors = self._env, self.behaviors
+        for name, behavior in behaviors.items():
+            if at := behavior.deciding:
+                continuous, discrete = actions[name]
+                env.set_actions(name, ActionTuple(continuous=continuous[at], discrete=discrete[at]))
+        env.step()
+        self.__dict__["_at_beginning"] = False
+        ended = [behavior.read(*env.get_steps(name)) for name, behavior in behaviors.items()]
+        return any(ended)
+
+    # -- rows of arrays -------------------------------------------------------------------------------------------
+
+    def no_rows_reason(self) -> str | None:
+        """Return why the game is not stepped on rows, or None if it is."""
+        return None if is_host(self.device) else f"its data is on {self.device}."
+
+    def make_row_writer(self) -> GameWriter:
+        """Make the row writer of the game."""
+        return GameWriter(self)
+
+    @property
+    def shard_writer(self) -> None:
+        """None: a batch steps a game on TensorDicts, because its reset masks are for single agents."""
+        return
+
+    # -- on TensorDicts -------------------------------------------------------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if kwargs:
             raise TypeError(f"{type(self).__name__}.reset does not take {sorted(kwargs)}.")
         if self._resets_game(tensordict):
-            if not self._at_beginning:
-                self._env.reset()
-            for name, behavior in self.behaviors.items():
-                behavior.read(*self._env.get_steps(name), begins=True)
-                behavior.ended[...] = False
-            self.__dict__["_at_beginning"] = False
-        data = {}
-        for group, (behavior, places) in self._members.items():
-            flags = np.zeros((len(places), 1), bool)
-            data[group] = self._group_data(behavior, places, dict.fromkeys(_FLAGS, flags), behavior.observations)
-        return self._on_device(data)
+            self.begin_game()
+        writer = self.cached("game_writer", self.make_row_writer)
+        rows = Rows.new(writer.layout)
+        writer.bind(rows, Progress()).write_root()
+        build = TensorDictBuilder(writer.layout.root_spec)
+        built = build({key: torch.from_numpy(array[0]) for key, array in rows.root.items()})
+        return built if self.device is None else built.to(self.device)
 
     def _resets_game(self, tensordict: TensorDictBase | None) -> bool:
         """Whether the game is reset, rather than agents that have ended and begin again by themselves."""
         if self._at_beginning or tensordict is None:
             return True
-        masks = {group: tensordict.get((group, "_reset"), None) for group in self._members}
-        if all(mask is None for mask in masks.values()):
+        masks = [tensordict.get((group.name, "_reset"), None) for group in self.groups]
+        if all(mask is None for mask in masks):
             return True
-        chosen = {
-            group: np.ones(len(places), bool) if (mask := masks[group]) is None else mask.reshape(-1).cpu().numpy()
-            for group, (_, places) in self._members.items()
-        }
+        chosen = [
+            (group, np.ones(group.size, bool) if mask is None else mask.reshape(-1).cpu().numpy())
+            for group, mask in zip(self.groups, masks, strict=True)
+        ]
         running = [
-            f"{behavior.name}_{place}"
-            for group, (behavior, places) in self._members.items()
-            for place, wanted in zip(places, chosen[group], strict=True)
-            if wanted and not behavior.ended[place]
+            name
+            for group, wanted in chosen
+            for name, is_wanted, ended in zip(self.group_map[group.name], wanted, group.ended, strict=True)
+            if is_wanted and not ended
         ]
         if not running:
-            for group, (behavior, places) in self._members.items():
-                behavior.ended[np.asarray(places)[chosen[group]]] = False
+            for group, wanted in chosen:
+                group.begin(wanted)
             return False
-        if all(wanted.all() for wanted in chosen.values()):
+        if all(wanted.all() for _, wanted in chosen):
             return True
         raise NotSupported(
             f"Unity cannot reset only some agents in the middle of their episodes, as the masks request for {running}: "
@@ -209,69 +259,11 @@ class UnityMLAgentsWrapper(LibraryWrapper):
         )
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        self._send(tensordict)
-        self._env.step()
-        self.__dict__["_at_beginning"] = False
-        results = {
-            name: behavior.read(*self._env.get_steps(name), begins=False) for name, behavior in self.behaviors.items()
-        }
-        data = {}
-        for group, (behavior, places) in self._members.items():
-            result = results[behavior.name]
-            shown = {name: result.get(("last", name), values) for name, values in behavior.observations.items()}
-            ended = result["done"][:, 0]
-            for name, values in shown.items():
-                if values is not behavior.observations[name]:
-                    shown[name] = np.where(
-                        ended.reshape(-1, *[1] * (values.ndim - 1)), values, behavior.observations[name]
-                    )
-            more = {name: result[name][places] for name in (*_FLAGS, *_REWARDS)}
-            data[group] = self._group_data(behavior, places, more, shown)
-        return self._on_device(data)
-
-    def _send(self, tensordict: TensorDictBase) -> None:
-        """Set the actions of the agents that decide."""
-        from mlagents_envs.base_env import ActionTuple
-
-        codec: ActionCodec = self.cached("codec", lambda: ActionCodec(self.full_action_spec.to("cpu")))
-        actions = tensordict.select(*self.action_keys)
-        rows = codec.rows_of(actions if self.device is None else actions.to("cpu"))
-        for name, behavior in self.behaviors.items():
-            if not behavior.order:
-                continue
-            m = len(behavior.deciding)
-            continuous = np.zeros((m, behavior.continuous), np.float32)
-            discrete = np.zeros((m, len(behavior.branches)), np.int32)
-            for group, (owner, places) in self._members.items():
-                if owner is behavior and behavior.continuous:
-                    continuous[places] = rows[group, "continuous_action"][0]
-                if owner is behavior and behavior.branches:
-                    discrete[places] = self._numbers_of(behavior, rows[group, "discrete_action"][0])
-            at = [behavior.places[number] for number in behavior.order]
-            self._env.set_actions(name, ActionTuple(continuous=continuous[at], discrete=discrete[at]))
-
-    def _numbers_of(self, behavior: Behavior, value: np.ndarray) -> np.ndarray:
-        """Return the numbers of discrete actions, ``[m, branches]``."""
-        if self.categorical_actions:
-            return value
-        limits = np.cumsum(behavior.branches)[:-1]
-        return np.stack([branch.argmax(-1) for branch in np.split(value, limits, -1)], -1)
-
-    def _group_data(
-        self, behavior: Behavior, places: list[int], more: dict[str, np.ndarray], shown: dict[str, np.ndarray]
-    ) -> TensorDict:
-        size = torch.Size([len(places)])
-        sensors = {name: torch.from_numpy(values[places]) for name, values in shown.items()}
-        entries: dict[str, Any] = {name: torch.from_numpy(value.copy()) for name, value in more.items()}
-        entries["observation"] = build_td(sensors, size)
-        entries["mask"] = torch.from_numpy(behavior.deciding[places])
-        if behavior.branches:
-            entries["action_mask"] = torch.from_numpy(behavior.masks[places])
-        return build_td(entries, size)
-
-    def _on_device(self, data: dict[str, Any]) -> TensorDictBase:
-        built = build_td(data, self.batch_size)
-        return built if self.device is None else built.to(self.device)
+        # A subclass or an instance may override _step and call this one, so there may be no row_steps.
+        steps = self.cached("forced_steps", lambda: RowSteps(self.make_row_writer()))
+        if self.device is None:
+            return steps.step(tensordict)
+        return steps.step(tensordict.select(*self.action_keys).to("cpu")).to(self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         raise NotSupported(

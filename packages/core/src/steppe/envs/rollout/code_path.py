@@ -78,8 +78,8 @@ def _no_row_rollout_reason(plan: RolloutPlan) -> str | None:
     env = plan.env
     if env.batch_size and env.row_steps is None:
         return "TensorDicts are as fast as rows, and keep gradients."
-    if env.batch_size and plan.break_when_all_done:
-        return "environments whose episode has ended are left out of steps."
+    if plan.break_when_all_done and (env.batch_size or "done" not in env.done_keys):
+        return "environments, or agents, whose episode has ended are left out of steps."
     if plan.callback is not None:
         return "a callback takes the TensorDict of each step."
     if plan.policy_device is not None:
