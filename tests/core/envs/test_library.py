@@ -9,7 +9,7 @@ import torch
 
 from steppe import ParallelEnv
 from steppe.envs import LibraryWrapper, MadeByName, base_arguments
-from steppe.errors import ArgumentError, ClosedError
+from steppe.errors import ArgumentError, ClosedError, NotSupported
 
 
 class Library:
@@ -99,3 +99,11 @@ def test_one_worker_or_none_makes_the_environment():
     assert copied.level == 3
     with pytest.raises(ArgumentError, match=r"num_workers is a whole number >= 0, found 2\.5"):
         Named("first", num_workers=2.5)
+
+
+def test_frame_skip_is_refused_without_repeated_actions():
+    assert Wrapper(Library(), frame_skip=1).level == 3
+    assert Wrapper(Library(), frame_skip=None).level == 3
+    for count in (0, 2):
+        with pytest.raises(NotSupported, match=rf"Wrapper does not repeat actions: .*FrameSkipTransform\({count}\)"):
+            Wrapper(Library(), frame_skip=count)

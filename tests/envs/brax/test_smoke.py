@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("brax")
 
 from steppe import check_env_specs, make_env
-from steppe.errors import EnvNotFound, NotSupported
+from steppe.errors import EnvNotFound, IgnoredArgumentWarning, NotSupported
 from steppe_brax import BraxEnv, BraxWrapper
 
 pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
@@ -31,6 +31,14 @@ def test_a_wrong_name_is_answered_with_a_close_one():
 def test_pixels_are_refused():
     with pytest.raises(NotSupported, match=r"render_mode=.rgb_array."):
         BraxEnv("fast", from_pixels=True)
+
+
+def test_arguments_of_torchrl_are_not_passed_on_to_brax():
+    # "fast" takes any keyword, and would ignore these.
+    with pytest.raises(NotSupported, match=r"BraxEnv does not repeat actions: .*FrameSkipTransform\(3\)"):
+        BraxEnv("fast", frame_skip=3)
+    with pytest.warns(IgnoredArgumentWarning, match="actions of Brax are continuous"):
+        BraxEnv("fast", categorical_action_encoding=True, pixels_only=False)
 
 
 def test_a_batched_brax_environment_is_refused():

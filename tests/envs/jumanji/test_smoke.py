@@ -36,3 +36,10 @@ def test_a_batched_jumanji_environment_is_refused():
 
 def test_names_are_listed():
     assert {"Snake-v1", "Game2048-v1", "Cleaner-v0"} <= set(JumanjiEnv.available_envs)
+
+
+def test_arguments_of_torchrl_are_refused_by_name():
+    with pytest.raises(NotSupported, match="JumanjiEnv: from_pixels is not supported"):
+        JumanjiEnv("Snake-v1", from_pixels=True)
+    with pytest.raises(NotSupported, match=r"JumanjiEnv does not repeat actions: .*FrameSkipTransform\(2\)"):
+        JumanjiEnv("Snake-v1", frame_skip=2)

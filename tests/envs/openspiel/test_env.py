@@ -307,9 +307,19 @@ def test_objects_that_are_no_states_are_refused():
         OpenSpielWrapper(pyspiel.load_game("chess"))
 
 
-def test_mean_field_games_are_refused():
-    with pytest.raises(NotSupported, match="mean-field"):
-        OpenSpielWrapper(pyspiel.load_game("mfg_crowd_modelling").new_initial_state())
+def test_a_game_that_needs_parameters_names_them():
+    with pytest.raises(ArgumentError, match=r"cannot load 'nfg_game' .* takes \['filename'\]"):
+        OpenSpielEnv("nfg_game")
+
+
+def test_games_that_cannot_be_stepped_are_refused():
+    listed = {*OpenSpielEnv.available_envs}
+    registered = {game.short_name for game in pyspiel.registered_games()}
+    for name, reason in (("mfg_crowd_modelling", "mean-field"), ("crossword", "not numbers")):
+        assert name not in listed
+        if name in registered:  # crossword came with OpenSpiel 2
+            with pytest.raises(NotSupported, match=reason):
+                OpenSpielEnv(name)
 
 
 def test_a_batch_size_is_refused():
@@ -317,8 +327,8 @@ def test_a_batch_size_is_refused():
         make_env("openspiel:chess", batch_size=[2])
 
 
-#: colored_trails takes a minute; the actions of crossword are no numbers.
-_LEFT_OUT = {"colored_trails", "crossword"}
+#: colored_trails takes a minute.
+_LEFT_OUT = {"colored_trails"}
 _LOADABLE = {game.short_name for game in pyspiel.registered_games() if game.default_loadable}
 
 

@@ -419,3 +419,11 @@ def test_an_error_for_none_names_the_agent(column, value, text):
 
     with pytest.raises(SpecError, match=rf"step, agent 'walker_1': .*{text}"):
         env.rollout(4)
+
+
+def test_a_wrapper_takes_arguments_in_the_order_of_torchrl():
+    spread = importlib.import_module("mpe2.simple_spread_v3").parallel_env()
+    env = PettingZooWrapper(spread, True, MarlGroupMapType.ONE_GROUP_PER_AGENT, True, False, 7, True)
+
+    assert isinstance(env.full_action_spec["agent_0", "action"], OneHot)
+    assert {"state", ("agent_2", "mask")} <= set(env.reset().keys(include_nested=True))

@@ -18,7 +18,7 @@ from mujoco_playground import registry
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
-from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.errors import ArgumentError, EnvNotFound, NotSupported, SpecError
 from steppe.registry import env_factory
 from steppe_playground import MujocoPlaygroundEnv
 from steppe_testing import EnvConformance, PluginConformance
@@ -115,7 +115,14 @@ def test_an_unknown_name_gets_a_close_one() -> None:
 
 @pytest.mark.parametrize(
     ("kwargs", "error"),
-    [({"episode_length": 0}, SpecError), ({"agent_mapping": "ant_4x2"}, NotSupported), ({"impl": "jax"}, TypeError)],
+    [
+        ({"episode_length": 0}, SpecError),
+        ({"agent_mapping": "ant_4x2"}, NotSupported),
+        ({"frame_skip": 2}, NotSupported),
+        ({"from_pixels": True}, NotSupported),
+        ({"impl": "jax"}, TypeError),
+        ({"num_workers": -1}, ArgumentError),
+    ],
 )
 def test_arguments_without_meaning_are_refused(kwargs: Any, error: Any) -> None:
     with pytest.raises(error):

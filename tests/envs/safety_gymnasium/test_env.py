@@ -15,7 +15,7 @@ import safety_gymnasium
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
-from steppe.errors import EnvNotFound
+from steppe.errors import ArgumentError, EnvNotFound
 from steppe_safety_gymnasium import SafetyGymnasiumEnv, SafetyGymnasiumWrapper
 
 pytestmark = [pytest.mark.library, pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
@@ -95,6 +95,13 @@ def test_repeated_actions_add_up_costs():
     data = env.rollout(2)
     assert data["next", "cost"][:, 0].tolist() == [1.5, 1.0]
     assert data["next", "reward"][:, 0].tolist() == [6.0, 4.0]
+
+
+def test_a_wrong_frame_skip_is_refused():
+    env = safety_gymnasium.make(NAME)
+    for count in (0, -2, 1.5):
+        with pytest.raises(ArgumentError, match=rf"frame_skip must be a whole number >= 1, found {count}"):
+            SafetyGymnasiumWrapper(env, frame_skip=count)
 
 
 def test_an_unknown_name_gets_a_close_one():

@@ -266,6 +266,29 @@ def test_vmas_warns_about_arguments_that_no_scenario_takes() -> None:
         assert len(env.agent_names) == 4
 
 
+def test_scenario_kwargs_are_arguments_of_the_scenario() -> None:
+    settings = {"n_agents": 5, "random_package_pos_on_line": False}
+
+    assert len(VmasEnv("balance", num_envs=1, scenario_kwargs=settings).agent_names) == 5
+    assert len(VmasEnv("balance", num_envs=1, scenario_kwargs=settings, n_agents=2).agent_names) == 2
+    assert settings["n_agents"] == 5
+
+
+def test_arguments_that_vmas_would_ignore_are_refused() -> None:
+    with pytest.raises(NotSupported, match=r"VmasEnv does not repeat actions: .*FrameSkipTransform\(3\)"):
+        VmasEnv("balance", num_envs=1, frame_skip=3)
+    with pytest.raises(NotSupported, match="PixelRenderTransform"):
+        VmasEnv("balance", num_envs=1, from_pixels=True)
+
+    assert VmasEnv("balance", num_envs=2, frame_skip=1, from_pixels=False, pixels_only=True).batch_size == (2,)
+
+
+def test_a_wrapper_takes_arguments_in_the_order_of_torchrl() -> None:
+    env = VmasWrapper(raw("balance", continuous_actions=False), False, MarlGroupMapType.ONE_GROUP_PER_AGENT)
+
+    assert isinstance(env.full_action_spec["agent_0", "action"], OneHot)
+
+
 @pytest.mark.parametrize("count", [0, True, 2.0])
 def test_a_wrong_number_of_environments_is_refused(count: Any) -> None:
     with pytest.raises(ArgumentError, match="num_envs must be an integer >= 1"):

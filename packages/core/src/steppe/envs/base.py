@@ -110,13 +110,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         return env
 
     def _finish_construction(
-        self,
-        *,
-        spec_locked: bool | None = None,
-        auto_reset: bool | None = None,
-        auto_reset_replace: bool | None = None,
-        policy: Any = None,
-        compile: bool | dict[str, Any] | None = None,
+        self, *, policy: Any = None, compile: bool | dict[str, Any] | None = None, **settings: bool | None
     ) -> Any:
         """Finish the construction, after the outermost ``__init__``; takes the arguments that it does not name."""
         state = self.base_state
@@ -126,12 +120,9 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
                 "super().__init__(**kwargs)."
             )
         check_methods(self)
-        if spec_locked is not None:
-            state.spec_locked = spec_locked
-        if auto_reset is not None:
-            state.auto_reset = auto_reset
-        if auto_reset_replace is not None:
-            state.auto_reset_replace = auto_reset_replace
+        for name, value in settings.items():  # spec_locked, auto_reset, auto_reset_replace
+            if value is not None:
+                setattr(state, name, value)
         state.constructed = True
         self.settle_specs()
         env: Any = self._resetting_itself() if state.auto_reset else self

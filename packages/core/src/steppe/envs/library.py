@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from steppe.envs.base import EnvBase
-from steppe.errors import ArgumentError
+from steppe.errors import ArgumentError, NotSupported
 
 __all__ = ["LibraryWrapper", "MadeByName", "base_arguments", "set_in_wrappers"]
 
@@ -17,7 +17,8 @@ _BASE_ARGUMENTS = tuple(inspect.signature(EnvBase).parameters)
 class LibraryWrapper(EnvBase):
     """Base of wrappers around an environment of a library, ``_env``.
 
-    Attributes that the class does not have are looked up on ``_env``, and ``close`` closes it.
+    Attributes that the class does not have are looked up on ``_env``, and ``close`` closes it. ``frame_skip`` is
+    refused; a subclass that repeats actions takes the argument itself.
 
     Attributes:
         git_url: the repository of the library.
@@ -28,6 +29,12 @@ class LibraryWrapper(EnvBase):
     git_url: str = ""
     libname: str = ""
     available_envs: Any = {}
+
+    def __init__(self, *, frame_skip: int | None = None, **kwargs: Any) -> None:
+        if frame_skip not in (None, 1):
+            instead = f"TransformedEnv(env, FrameSkipTransform({frame_skip!r}))"
+            raise NotSupported(f"{type(self).__name__} does not repeat actions: write {instead}, of steppe-time.")
+        super().__init__(**kwargs)
 
     def wrap_library(self, env: Any) -> None:
         """Keep the library's environment as ``_env``; if it is an ``nn.Module``, it is not a submodule of this one."""

@@ -10,12 +10,12 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.arguments import ignored_argument
-from steppe.envs import MadeByName, base_arguments
+from steppe.envs import MadeByName
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Bounded
 from steppe.systems import render_without_display
-from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single
+from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single, own_arguments
 
 from .names import env_names
 
@@ -52,13 +52,14 @@ class BraxWrapper(JaxEnv):
 
     Args:
         env: the environment, without ``VmapWrapper`` and ``AutoResetWrapper``: steppe batches and resets it itself.
+        categorical_action_encoding: an argument of TorchRL without effect. Actions are continuous.
+        cache_clear_frequency: an argument of TorchRL without effect. There is no cache to clear.
         batch_size: number or shape of environments.
         device: device of the data.
         requires_grad: let gradients flow through steps.
         state_in_data: whether the state of Brax is kept in the data. ``None``: yes with ``requires_grad`` or without a
             batch size.
         jit: compile reset and step.
-        cache_clear_frequency: an argument of TorchRL without effect. There is no cache to clear.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Raises:
@@ -72,15 +73,18 @@ class BraxWrapper(JaxEnv):
     def __init__(
         self,
         env: Any,
+        categorical_action_encoding: bool | None = False,
+        cache_clear_frequency: int | None = None,
         *,
         batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
         device: torch.device | str | int | None = None,
         requires_grad: bool = False,
         state_in_data: bool | None = None,
         jit: bool = True,
-        cache_clear_frequency: int | None = None,
         **kwargs: Any,
     ) -> None:
+        if categorical_action_encoding:
+            ignored_argument("BraxWrapper", "categorical_action_encoding", "actions of Brax are continuous")
         if cache_clear_frequency:
             ignored_argument("BraxWrapper", "cache_clear_frequency", "steps keep no functions of JAX that fill a cache")
         hint = ": brax.envs.create(..., auto_reset=False, batch_size=None)"
@@ -168,14 +172,9 @@ class BraxEnv(MadeByName, BraxWrapper):
 
         if env_name not in env_names():
             raise env_not_found("brax", env_name)
-        for name in ("from_pixels", "pixels_only", "camera_id", "render_kwargs"):
-            if kwargs.pop(name, None):
-                raise NotSupported(
-                    f"{name} is not supported: Brax renders no pixels in steps. Make the environment with "
-                    "render_mode='rgb_array', and call env.render() to draw one environment."
-                )
-        base_kwargs = base_arguments(kwargs)
-        base_kwargs["cache_clear_frequency"] = kwargs.pop("cache_clear_frequency", None)
+        base_kwargs = own_arguments("BraxEnv", kwargs)
+        for name in ("categorical_action_encoding", "cache_clear_frequency"):
+            base_kwargs[name] = kwargs.pop(name, None)
         if episode_length is None and action_repeat != 1:
             raise SpecError(
                 "action_repeat needs an episode_length: in Brax, one wrapper repeats actions and counts steps."

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import base_arguments
 from steppe.errors import NotSupported
 from steppe.registry import AvailableEnvs, env_not_found
-from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single, leaf_paths
+from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single, leaf_paths, own_arguments
 
 from .names import env_names
 from .specs import action_spec, observation_specs
@@ -74,12 +73,12 @@ class JumanjiWrapper(JaxEnv):
     def __init__(
         self,
         env: Any,
-        *,
         categorical_action_encoding: bool = True,
+        jit: bool = True,
+        *,
         batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
         device: torch.device | str | int | None = None,
         state_in_data: bool | None = None,
-        jit: bool = True,
         **kwargs: Any,
     ) -> None:
         check_single(env, _BATCH_WRAPPERS, wrapper="JumanjiWrapper")
@@ -137,7 +136,8 @@ class JumanjiEnv(JumanjiWrapper):
 
     Raises:
         EnvNotFound: Jumanji has no such environment.
-        NotSupported: another ``render_mode``, or the viewer of Jumanji makes no frames.
+        NotSupported: another ``render_mode``, the viewer of Jumanji makes no frames, or an argument for pixels was
+            passed, but no pixels are rendered in steps.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class JumanjiEnv(JumanjiWrapper):
 
         if env_name not in env_names():
             raise env_not_found("jumanji", env_name)
-        base_kwargs = base_arguments(kwargs)
+        base_kwargs = own_arguments("JumanjiEnv", kwargs)
         env = jumanji.make(env_name, **kwargs)
         viewer = None
         if render_mode is not None:

@@ -39,6 +39,7 @@ class OpenSpielEnv(OpenSpielWrapper):
     Raises:
         EnvNotFound: OpenSpiel has no such game.
         ArgumentError: OpenSpiel refuses the parameters, or the game needs some.
+        NotSupported: a mean-field game, or one whose actions are no numbers.
     """
 
     def __init__(
@@ -55,14 +56,16 @@ class OpenSpielEnv(OpenSpielWrapper):
     ) -> None:
         import pyspiel
 
-        names = env_names()
-        if short_name(game_string) not in names:
-            raise env_not_found("openspiel", game_string, names=names)
+        game_types = {each.short_name: each for each in pyspiel.registered_games()}
+        game_type = game_types.get(short_name(game_string))
+        if game_type is None:
+            raise env_not_found("openspiel", game_string, names=env_names())
         try:
             game = pyspiel.load_game(game_string, dict(parameters)) if parameters else pyspiel.load_game(game_string)
-        except pyspiel.SpielError as error:
+        except (pyspiel.SpielError, IndexError) as error:  # IndexError: nfg_game without the parameter it needs
             raise ArgumentError(
-                f"OpenSpiel cannot load {game_string!r} with the parameters {dict(parameters or {})}: {error}"
+                f"OpenSpiel cannot load {game_string!r} with the parameters {dict(parameters or {})}: {error}. The "
+                f"game takes {sorted(game_type.parameter_specification)}."
             ) from error
         super().__init__(
             game.new_initial_state(),

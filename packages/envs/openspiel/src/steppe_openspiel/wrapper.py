@@ -15,7 +15,7 @@ from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Categorical, Composite, NonTensor, OneHot, Spec, Unbounded
 from steppe_multi_agent import GroupMap, MarlGroupMapType, group_agents
 
-from .names import env_names
+from .names import env_names, unsupported
 
 __all__ = ["ChanceSampler", "OpenSpielWrapper"]
 
@@ -81,7 +81,7 @@ class OpenSpielWrapper(LibraryWrapper, ArrayEnv):
 
     Raises:
         TypeError: ``env`` is no state of a game.
-        NotSupported: the game is a mean-field game, or a batch size was passed.
+        NotSupported: the game is a mean-field game, its actions are no numbers, or a batch size was passed.
         SpecError: ``group_map`` does not fit the players.
     """
 
@@ -112,8 +112,8 @@ class OpenSpielWrapper(LibraryWrapper, ArrayEnv):
             raise NotSupported("A game has no batch_size. For a batch, call ParallelEnv(n, 'openspiel:...').")
         game = env.get_game()
         game_type = game.get_type()
-        if game_type.dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
-            raise NotSupported(f"{game_type.short_name!r} is a mean-field game, which has no players that act.")
+        if (reason := unsupported(game_type)) is not None:
+            raise NotSupported(f"OpenSpielWrapper cannot step {game_type.short_name!r}: {reason}.")
         # With a state in its data, a game may be continued from its last position.
         super().__init__(device=device, **{"allow_done_after_reset": return_state, **kwargs})
         self.wrap_library(env)

@@ -97,13 +97,13 @@ class PettingZooWrapper(LibraryWrapper, ArrayEnv):
     def __init__(
         self,
         env: Any,
-        *,
         return_state: bool = False,
         group_map: GroupMap = None,
         use_mask: bool | None = None,
         categorical_actions: bool = True,
         seed: int | None = None,
         done_on_any: bool | None = None,
+        *,
         device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:

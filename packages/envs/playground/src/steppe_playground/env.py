@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from steppe.envs import base_arguments
+from steppe.envs import MadeByName
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Bounded
-from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single
+from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single, own_arguments
 
 from .names import env_names
 
@@ -95,7 +95,7 @@ class MujocoPlaygroundWrapper(JaxEnv):
         self.__dict__["episode_length"] = episode_length
 
 
-class MujocoPlaygroundEnv(MujocoPlaygroundWrapper):
+class MujocoPlaygroundEnv(MadeByName, MujocoPlaygroundWrapper):
     """Make an environment of MuJoCo Playground by its name; see :class:`MujocoPlaygroundWrapper` for the data.
 
     >>> from steppe_playground import MujocoPlaygroundEnv
@@ -108,11 +108,14 @@ class MujocoPlaygroundEnv(MujocoPlaygroundWrapper):
         config_overrides: changes of the configuration: ``{"ctrl_dt": 0.02}``. Without a GPU, ``impl`` is ``"jax"``
             unless it is set here: the implementation in Warp is made for GPUs.
         episode_length: truncate an episode after this many steps. ``None``: the length in the configuration.
+        num_workers: a number above 1 makes a :class:`~steppe.ParallelEnv` of this many environments (with
+            ``batch_size``: batches) instead, each in a process with its own JAX.
         batch_size, device, state_in_data, jit: see :class:`MujocoPlaygroundWrapper`.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Raises:
         EnvNotFound: Playground has no such environment.
+        NotSupported: ``agent_mapping``, or an argument for pixels.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class MujocoPlaygroundEnv(MujocoPlaygroundWrapper):
         config: Any = None,
         config_overrides: Mapping[str, Any] | None = None,
         episode_length: int | None = None,
+        num_workers: int | None = None,
         batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
         device: torch.device | str | int | None = None,
         state_in_data: bool | None = None,
@@ -133,7 +137,7 @@ class MujocoPlaygroundEnv(MujocoPlaygroundWrapper):
         if env_name not in registry.ALL_ENVS:
             raise env_not_found("playground", env_name, names=env_names())
         agents = {name: kwargs.pop(name) for name in ("agent_mapping",) if name in kwargs}
-        base_kwargs = base_arguments(kwargs)
+        base_kwargs = own_arguments("MujocoPlaygroundEnv", kwargs)
         if kwargs:
             raise TypeError(f"MujocoPlaygroundEnv does not take {sorted(kwargs)}: use config_overrides={{...}}.")
         config = registry.get_default_config(env_name) if config is None else config

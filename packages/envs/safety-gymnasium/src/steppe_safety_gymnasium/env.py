@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.envs import MadeByName, base_arguments
+from steppe.errors import ArgumentError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Unbounded
 from steppe_gym import GymWrapper
@@ -70,6 +71,8 @@ class SafetyGymnasiumWrapper(GymWrapper):
     git_url = "https://github.com/PKU-Alignment/safety-gymnasium"
 
     def __init__(self, env: Any, *, frame_skip: int | None = None, **kwargs: Any) -> None:
+        if frame_skip is not None and (not isinstance(frame_skip, int) or frame_skip < 1):
+            raise ArgumentError(f"frame_skip must be a whole number >= 1, found {frame_skip!r}.")
         super().__init__(CostInInfo(env, frame_skip or 1), **kwargs)
         self.set_info_dict_reader(default_info_dict_reader(["cost"], spec={"cost": Unbounded((1,))}))
 

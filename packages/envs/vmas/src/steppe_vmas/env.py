@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,9 +85,9 @@ class VmasWrapper(LibraryWrapper):
     def __init__(
         self,
         env: Any,
-        *,
         categorical_actions: bool = True,
         group_map: GroupMap = None,
+        *,
         device: torch.device | str | int | None = None,
         batch_size: Any = None,
         **kwargs: Any,
@@ -288,6 +288,7 @@ class VmasEnv(VmasWrapper):
         categorical_actions: discrete actions are integers instead of one-hot vectors.
         seed: the first seed. ``None``: a random one.
         group_map: see :class:`VmasWrapper`.
+        scenario_kwargs: arguments of the scenario, which ``**kwargs`` of the same names replace.
         device: device on which VMAS computes. ``None``: the CPU.
         **kwargs: for :class:`steppe.EnvBase` and for ``vmas.make_env`` (``multidiscrete_actions``, ``clamp_actions``,
             ``grad_enabled``); all others go to the scenario (``n_agents``, ...). VMAS warns about those that the
@@ -296,6 +297,7 @@ class VmasEnv(VmasWrapper):
     Raises:
         EnvNotFound: VMAS has no such scenario.
         ArgumentError: ``num_envs`` is not a positive integer, or ``batch_size`` is another number.
+        NotSupported: ``from_pixels`` or ``frame_skip``, for which there are transforms.
     """
 
     def __init__(
@@ -308,6 +310,7 @@ class VmasEnv(VmasWrapper):
         categorical_actions: bool = True,
         seed: int | None = None,
         group_map: GroupMap = None,
+        scenario_kwargs: Mapping[str, Any] | None = None,
         device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -319,7 +322,14 @@ class VmasEnv(VmasWrapper):
         names = scenario_names()
         if isinstance(scenario, str) and not scenario.endswith(".py") and scenario not in names:
             raise env_not_found("vmas", scenario)
-        base_kwargs = base_arguments(kwargs)
+        # VMAS would pass TorchRL's arguments to the scenario, warn, and ignore them.
+        if kwargs.pop("from_pixels", False):
+            raise NotSupported(
+                "VmasEnv has no from_pixels: write TransformedEnv(env, PixelRenderTransform()), of steppe-record, or "
+                "call env.render()."
+            )
+        kwargs.pop("pixels_only", None)
+        base_kwargs = {**base_arguments(kwargs), "frame_skip": kwargs.pop("frame_skip", None)}
         base_kwargs["batch_size"] = _batch_size(num_envs, base_kwargs.get("batch_size"))
         seed_value = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         scenario_object = scenario
@@ -333,7 +343,7 @@ class VmasEnv(VmasWrapper):
             max_steps=max_steps,
             seed=seed_value,
             terminated_truncated=True,
-            **kwargs,
+            **{**(scenario_kwargs or {}), **kwargs},
         )
         super().__init__(
             env, categorical_actions=categorical_actions, group_map=group_map, device=device, **base_kwargs

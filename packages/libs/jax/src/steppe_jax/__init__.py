@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .functions import EnvFunctions as EnvFunctions
     from .functions import Outcome as Outcome
     from .functions import with_random_key as with_random_key
+    from .own_arguments import own_arguments as own_arguments
     from .pytrees import leaf_paths as leaf_paths
     from .single_env import check_single as check_single
     from .tensor_conversion import to_argument as to_argument
@@ -25,6 +26,7 @@ else:
         {
             "env": ["JaxEnv"],
             "functions": ["EnvFunctions", "Outcome", "with_random_key"],
+            "own_arguments": ["own_arguments"],
             "pytrees": ["leaf_paths"],
             "single_env": ["check_single"],
             "tensor_conversion": ["to_argument", "to_jax", "to_torch", "torch_dtype"],
