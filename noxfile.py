@@ -231,8 +231,7 @@ def run_jax_tests(session: nox.Session, *arguments: str) -> None:
         "steppe-reward",
     )
     install_local(session, "steppe", "steppe-testing", *plugins)
-    # matplotlib, which gymnax imports, needs six; pip finds it where this environment does not import from.
-    session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil", "six")
+    session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
     # Tests make the same environments many times, also in workers. The cache compiles each one once.
     env = {**HEADLESS, "JAX_COMPILATION_CACHE_DIR": str(Path(session.create_tmp()) / "compiled"), **COMPILED_CACHE}
     folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji", "tests/envs/gymnax", "tests/envs/pgx")
@@ -287,7 +286,7 @@ def light(session: nox.Session) -> None:
     session.run("python", "-c", "import importlib.util as u; assert u.find_spec('torch') is None, 'torch is here'")
     session.run(
         *("python", "-m", "pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli"),
-        *("tests/testing/test_new_plugin.py", *session.posargs),
+        *("tests/testing/scaffold", *session.posargs),
     )
 
 
