@@ -11,6 +11,7 @@ import pytest
 
 from tests.forked import python
 from tests.limits import CHILD
+from tests.testing.scaffold.conftest import FLEET
 
 pytestmark = pytest.mark.programs
 
@@ -207,6 +208,19 @@ def test_generated_groups_of_agents_pass_the_kit(tmp_path, site):
     install(tmp_path / "meadow-steppe", site)
 
     assert "47 passed, 8 skipped" in kit(tmp_path / "meadow-steppe", site)
+
+
+def test_a_generated_batch_passes_the_kit(tmp_path, site):
+    """Arrays, texts and methods of other names come from the simulator, which resets some rows, and steps all."""
+    install_library(site, "fleet", FLEET)
+    options = ("--kind", "batch", "--library", "fleet>=1,<2", "--names", "bay,ocean")
+    methods = ("--reset", "launch", "--step", "sail")
+    written = run("steppe", "new-plugin", "fleet", *options, *methods, folder=tmp_path, site=site)
+
+    assert "stands in" not in written
+    install(tmp_path / "fleet-steppe", site)
+
+    assert "37 passed, 18 skipped" in kit(tmp_path / "fleet-steppe", site)
 
 
 @pytest.mark.parametrize("kind", ["group", "batch"])

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from steppe_testing.scaffold.probe_agents import describe_agents
+from steppe_testing.scaffold.probe_batch import WORLDS, count_argument, describe_batch
+from steppe_testing.scaffold.probe_episodes import parts_of, try_episodes
 from steppe_testing.scaffold.probe_values import (
     ProbeError,
     action_of,
     leaves_of,
+    name_of,
     one_line,
     parameters_of,
     reset_simulator,
@@ -32,9 +35,6 @@ from steppe_testing.scaffold.probe_values import (
     space_of,
 )
 
-_EPISODE = 1000  # an episode should end within this number of steps
-_COMPARED = 12  # number of steps to compare when looking for randomness
-_SEEDS = 4
 _NAMED = ("name", "id", "env_id", "env_name", "level", "map", "task", "layout", "scenario", "game")
 
 
@@ -43,7 +43,7 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         request: ``library`` (a distribution, or None), ``make`` (``"module:name"``, or None), ``names``, ``methods``
-            (the methods for ``"reset"`` and ``"step"``), ``kind`` (``"single"`` or ``"group"``).
+            (the methods for ``"reset"`` and ``"step"``), ``kind`` (``"single"``, ``"group"`` or ``"batch"``).
 
     Returns:
         The answer that :class:`~steppe_testing.scaffold.simulator.Simulator` describes; ``problem`` is the reason if
@@ -55,9 +55,13 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
         methods = answer["methods"] = request["methods"]
         answer["path"] = _factory_path(module, request["make"], methods)
         maker = _attribute(module, answer["path"])
+        if request["kind"] == "batch":
+            answer["count"] = count_argument(maker)
         simulators = [_Renamed(each, methods) for each in _make_simulators(maker, request["names"], answer)]
-        if request.get("kind") == "group":
+        if request["kind"] == "group":
             describe_agents(simulators[0], answer)
+        elif request["kind"] == "batch":
+            describe_batch(simulators, request["names"], answer)
         else:
             _describe(simulators, request["names"], answer)
     except ProbeError as error:
@@ -150,38 +154,45 @@ def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> li
     Record whether the factory accepts names and seeds.
     """
     parameters = parameters_of(maker)
+    count = {answer["count"]: WORLDS} if "count" in answer else {}
+    count_is_first = bool(count) and next(iter(parameters)) == answer["count"]
+    parameters = {key: parameter for key, parameter in parameters.items() if key not in count}
     first = next(iter(parameters.values()), None)
     required = [each for each in parameters.values() if each.default is each.empty and each.kind in (0, 1)]
     takes_name = first is not None and first.kind in (0, 1) and (first.default is first.empty or first.name in _NAMED)
     if len(required) > 1:
         others = ", ".join(each.name for each in required[1:])
-        raise ProbeError(f"{_name_of(maker)} has arguments without a default ({others}), but only a name can be passed")
+        raise ProbeError(f"{name_of(maker)} has arguments without a default ({others}), but only a name can be passed")
     answer["names"], answer["takes_name"] = names, takes_name
+    answer["name_keyword"] = first.name if count_is_first and first is not None else ""
     answer["constructor_seed"] = "seed" in parameters
     simulators = []
     for name in names:
         try:
-            simulators.append(maker(name) if takes_name else maker())
+            simulators.append(_call(maker, name if takes_name else None, answer["name_keyword"], count))
         except Exception as error:
-            argument = repr(name) if takes_name else ""
-            raise ProbeError(f"{_name_of(maker)}({argument}) raises {one_line(error)}") from error
+            arguments = [repr(name)] if takes_name else []
+            arguments += [f"{key}={value}" for key, value in count.items()]
+            raise ProbeError(f"{name_of(maker)}({', '.join(arguments)}) raises {one_line(error)}") from error
     for option, method in answer["methods"].items():
         if not callable(getattr(simulators[0], method, None)):
             raise ProbeError(
-                f"{_name_of(maker)} makes a {type(simulators[0]).__name__}, which has no {method}(): name the method "
+                f"{name_of(maker)} makes a {type(simulators[0]).__name__}, which has no {method}(): name the method "
                 f"with --{option}"
             )
     if len(names) > 1 and not takes_name:
         answer["notes"].append(
-            f"{_name_of(maker)} takes no name, so {', '.join(names)} are the same environment: write into NAMES of "
+            f"{name_of(maker)} takes no name, so {', '.join(names)} are the same environment: write into NAMES of "
             "plugin.py which arguments each name passes to it."
         )
     answer["closes"] = callable(getattr(simulators[0], "close", None))
     return simulators
 
 
-def _name_of(maker: Any) -> str:
-    return getattr(maker, "__qualname__", repr(maker))
+def _call(maker: Any, name: str | None, keyword: str, count: Mapping[str, int]) -> Any:
+    if name is None:
+        return maker(**count)
+    return maker(**{keyword: name}, **count) if keyword else maker(name, **count)
 
 
 # -- resetting and stepping -------------------------------------------------------------------------------------------
@@ -219,7 +230,13 @@ def _describe(simulators: list[Any], names: list[str], answer: dict[str, Any]) -
     except ProbeError as error:
         answer["notes"].append(f"step() was not understood: {error}. step_into is a guess.")
         return
-    _randomness(first, answer)
+
+    def play(step: int) -> tuple[Any, float, bool]:
+        returned = first.step(sample_action(answer["action"], step))
+        observation, reward, *ended = parts_of(returned, answer["step"])
+        return observation, float(reward), any(map(bool, ended))
+
+    try_episodes(first, answer, play)
 
 
 def _step_form(simulator: Any, answer: dict[str, Any]) -> str:
@@ -229,7 +246,7 @@ def _step_form(simulator: Any, answer: dict[str, Any]) -> str:
     except Exception as error:
         raise ProbeError(f"it raises {one_line(error)}") from error
     form = result_form(returned)
-    observation, reward, *_ = _parts(returned, form)
+    observation, reward, *_ = parts_of(returned, form)
     later = {leaf["key"]: leaf for leaf in leaves_of(observation, None, [])}
     if list(later) != [leaf["key"] for leaf in answer["observation"]]:
         raise ProbeError(f"it returned the observations {list(later)}, but reset() returned others")
@@ -244,65 +261,6 @@ def _step_form(simulator: Any, answer: dict[str, Any]) -> str:
     except (TypeError, ValueError):
         raise ProbeError(f"its reward is a {type(reward).__name__}, not a number") from None
     return form
-
-
-def _parts(returned: Any, form: str) -> tuple[Any, Any, bool, bool]:
-    if form == "timestep":
-        last = bool(returned.last())
-        return returned.observation, returned.reward, last and returned.discount == 0, last and returned.discount != 0
-    if form == "info":
-        raise ProbeError("it returned a dict instead of the end of the episode, a bool")
-    terminated = bool(returned[2])
-    return returned[0], returned[1], terminated, bool(returned[3]) if form in ("five", "flags") else False
-
-
-# -- randomness -------------------------------------------------------------------------------------------------------
-
-
-def _randomness(simulator: Any, answer: dict[str, Any]) -> None:
-    """Test whether a seed determines the data, and whether episodes end.
-
-    Later episodes are tested too.
-    """
-    try:
-        if answer["seed"] in ("reset", "method"):
-            runs = {seed: _trace(simulator, answer, seed, episodes=1) for seed in range(_SEEDS)}
-            answer["seed_matters"] = any(run != runs[0] for run in runs.values())
-            answer["deterministic"] = _trace(simulator, answer, 0, episodes=1) == runs[0]
-            later = [_trace(simulator, answer, 0, episodes=3) for _ in range(2)]
-            answer["later_follow"] = later[0] == later[1]
-        elif answer["seed"] == "none":
-            answer["seed_matters"] = False
-            answer["deterministic"] = len({repr(_trace(simulator, answer, 0, episodes=1)) for _ in range(3)}) == 1
-        answer["ends"] = all(_length(simulator, answer) is not None for _ in range(2))
-    except Exception as error:
-        answer["notes"].append(f"Episodes could not be played: {one_line(error)}.")
-
-
-def _trace(simulator: Any, answer: Mapping[str, Any], seed: int, episodes: int) -> list[Any]:
-    trace = []
-    for episode in range(episodes):
-        trace.append(_as_python(reset_simulator(simulator, answer["seed"], None if episode else seed)[0]))
-        for step in range(_COMPARED):
-            observation, reward, *ended = _parts(simulator.step(sample_action(answer["action"], step)), answer["step"])
-            trace.append([_as_python(observation), float(reward)])
-            if any(ended):
-                break
-    return trace
-
-
-def _length(simulator: Any, answer: Mapping[str, Any]) -> int | None:
-    reset_simulator(simulator, answer["seed"], None)
-    for step in range(_EPISODE):
-        if any(_parts(simulator.step(sample_action(answer["action"], step)), answer["step"])[2:]):
-            return step + 1
-    return None
-
-
-def _as_python(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _as_python(part) for key, part in value.items()}
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def main(arguments: list[str], inspect_simulator: Callable[[Mapping[str, Any]], dict[str, Any]] = look) -> None:

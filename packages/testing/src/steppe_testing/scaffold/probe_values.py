@@ -17,6 +17,10 @@ def one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
+def name_of(maker: Any) -> str:
+    return getattr(maker, "__qualname__", repr(maker))
+
+
 def parameters_of(function: Any) -> dict[str, Any]:
     try:
         return dict(inspect.signature(function).parameters)
@@ -36,11 +40,13 @@ def seed_route(simulator: Any, answer: Mapping[str, Any]) -> str:
     return "constructor" if answer["constructor_seed"] else "none"
 
 
-def reset_simulator(simulator: Any, route: str, seed: int | None) -> tuple[Any, str]:
+def reset_simulator(simulator: Any, route: str, seed: int | None, **arguments: Any) -> tuple[Any, str]:
     """Reset the simulator; return the observation and the form of the result."""
     if route == "method" and seed is not None:
         simulator.seed(seed)
-    returned = simulator.reset(seed=seed) if route == "reset" else simulator.reset()
+    if route == "reset":
+        arguments["seed"] = seed
+    returned = simulator.reset(**arguments)
     if hasattr(returned, "observation") and hasattr(returned, "step_type"):
         return returned.observation, "timestep"
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):

@@ -62,7 +62,18 @@ STAND_INS["group"] = {
     "terminated": False,
     "truncated": False,
 }
-STAND_INS["batch"] = {**STAND_INS["single"], "seed": "method"}
+STAND_INS["batch"] = {
+    **STAND_INS["single"],
+    "seed": "method",
+    "count": "num_envs",
+    "observation": [{"key": "place", "dtype": "int64", "shape": [], "scalar": True}],
+    "action": {"n": 2, "start": 0},
+    "reset_rows": ("rows", "mask"),
+    "step_rows": ("rows", "mask"),
+    "selected": False,
+    "independent": True,
+    "tensors": "",
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ class Simulator:
             ``shapes``: shapes of the entries for each name; ``action``: number ``n`` of actions, or shape and bounds,
             None if unknown; ``seed_matters``, ``deterministic``, ``later_follow``, ``ends``: results of played
             episodes; ``problem``: why the inspection stopped, if it did.
+            An environment with several agents has further entries (:func:`.probe_agents.describe_agents`), and so has a
+            batch (:func:`.probe_batch.describe_batch`).
         kind: kind of its environment, as in :class:`~steppe_testing.scaffold.plan.Plan`.
         stands_in: whether this is the stand-in that the new package contains.
         notes: notes for the author, a paragraph each.
@@ -119,14 +132,8 @@ def look_at(plan: Plan) -> Simulator:
         note = f"src/{plan.package}/simulator.py is a small example: replace it by your own." if plan.names else ""
         kind = plan.kind if plan.names else "single"
         return Simulator(STAND_INS[kind], True, (note,) if note else (), kind)
-    if plan.kind == "batch":
-        note = (
-            f"src/{plan.package}/simulator.py is a small batch: libraries step their batches in too many ways to "
-            "propose code for yours. Replace it by your own, and adapt env.py."
-        )
-        return Simulator({**STAND_INS["batch"], "library_module": _module_of(plan)}, True, (note,), "batch")
     answer = _probe(plan)
-    notes = tuple(answer.get("notes", ()))
+    notes = tuple(dict.fromkeys(answer.get("notes", ())))  # several names may have the same
     if "problem" not in answer:
         note = f"The specs in src/{plan.package}/env.py are proposed from one reset() of {path_of(answer)}: read them."
         return Simulator(answer, False, (note, *notes), plan.kind)
@@ -159,7 +166,3 @@ def _probe(plan: Plan) -> dict[str, Any]:
             return {"problem": f"{library or plan.make} could not be used: {last}"}
         answer: dict[str, Any] = json.loads(reply.read_text(encoding="utf-8"))
         return answer
-
-
-def _module_of(plan: Plan) -> str:
-    return plan.make.partition(":")[0] if plan.make is not None else ""

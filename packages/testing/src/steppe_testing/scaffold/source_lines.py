@@ -44,6 +44,11 @@ class SourceLines:
         """Classes of steppe that the template names."""
         return ("EnvBase" if self.on_tensordicts else "ArrayEnv", "Composite", "Unbounded")
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules that the template names."""
+        return ()
+
     def all(self) -> dict[str, str]:
         """Return the parts by the names of their placeholders."""
         answer = self.answer
@@ -56,6 +61,7 @@ class SourceLines:
         names += [name for name in ("Binary", "Bounded", "Categorical", "NonTensor", "OneHot") if f"{name}(" in code]
         names += ["write_row"] if "write_row(" in code else []
         used = {"numpy as np": self.draws or "np." in code, "torch": self.on_tensordicts or "torch." in code}
+        used |= dict.fromkeys(self.modules, True)
         used[answer["module"]] = not self.stands_in
         own = ["from .plugin import NAMES"] if self.settings else []
         own += ["from .simulator import Simulator"] if self.stands_in else []
@@ -82,6 +88,9 @@ class SourceLines:
             "max_steps": "1000" if limit == "None" else limit,
             "deterministic": str(answer.get("deterministic", answer.get("seed") != "none")),
             "seed_matters": str(answer.get("seed_matters", answer.get("seed") != "none")),
+            "partial_reset": "True",
+            "partial_step": "True",
+            "independent_rows": "True",
             "ends": str(limit != "None" or answer.get("ends", True)),
         }
 
@@ -91,11 +100,27 @@ class SourceLines:
 
     # -- making it ------------------------------------------------------------------------------------------------
 
-    def make(self, seed: str = "") -> str:
-        maker = "Simulator" if self.stands_in else path_of(self.answer)
-        arguments = ["name"] if self.answer["takes_name"] else ["**NAMES[name]"] if self.settings else []
-        arguments += [f"seed={seed}"] if seed else []
-        return f"self._simulator = {maker}({', '.join(arguments)})"
+    def make(self) -> str:
+        return f"self._simulator = {self._maker()}({', '.join(self.arguments('name', 'num_envs'))})"
+
+    def make_again(self) -> str:
+        """Return the statement that makes the simulator once more, with a seed."""
+        arguments = [*self.arguments("self._name", "len(self._steps)"), "seed=seed"]
+        return f"self._simulator = {self._maker()}({', '.join(arguments)})"
+
+    def _maker(self) -> str:
+        return "Simulator" if self.stands_in else path_of(self.answer)
+
+    def arguments(self, name: str, num_envs: str) -> list[str]:
+        """Return the arguments of the simulator.
+
+        Args:
+            name: the expression of the name of the environment.
+            num_envs: the expression of the number of worlds, for simulators that step many.
+        """
+        keyword = self.answer.get("name_keyword", "")
+        named = [f"{keyword}={name}" if keyword else name]
+        return named if self.answer["takes_name"] else [f"**NAMES[{name}]"] if self.settings else []
 
     @property
     def settings(self) -> bool:
@@ -224,24 +249,25 @@ class SourceLines:
         )
 
     def reset(self) -> str:
-        seed_method = self.answer["seed"]
-        lines, argument = [], ""
+        lines = []
         if self.draws:
             lines = ["if seed is not None:", "    self._generator = np.random.default_rng(seed)"]
-            argument = "seed=int(self._generator.integers(2**31))"
-        elif seed_method == "reset":
-            argument = "seed=seed"
-        elif seed_method == "method":
+        elif self.answer["seed"] == "method":
             lines = ["if seed is not None:", "    self._simulator.seed(seed)"]
-        elif seed_method == "constructor":
-            made = self.make("seed").replace("(name", "(self._name").replace("[name]", "[self._name]")
-            lines = ["if seed is not None:", f"    {made}"]
-        call = f"self._simulator.{self.answer['methods']['reset']}({argument})"
+        elif self.answer["seed"] == "constructor":
+            lines = ["if seed is not None:", f"    {self.make_again()}"]
+        call = f"self._simulator.{self.answer['methods']['reset']}({', '.join(self.reset_arguments())})"
         form = self.answer["reset"]
         lines.append(
             f"observed{', _' if form == 'pair' else ''} = {call}{'.observation' if form == 'timestep' else ''}"
         )
         return "\n".join(lines)
+
+    def reset_arguments(self) -> list[str]:
+        """Return the arguments of the simulator's reset."""
+        if self.draws:
+            return ["seed=int(self._generator.integers(2**31))"]
+        return ["seed=seed"] if self.answer["seed"] == "reset" else []
 
     @property
     def truncates(self) -> bool:
