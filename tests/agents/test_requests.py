@@ -341,16 +341,21 @@ def test_wrong_infos_are_refused_before_anything_moves(workers: int) -> None:
 def test_an_environment_without_info_spec_gets_no_info() -> None:
     with (
         Collector(lambda: CountingEnv(3)) as collector,
-        pytest.raises(InfoError, match=r"takes no env_info, found.*env_info=\{name: example\}"),
+        pytest.raises(InfoError, match=r"takes no env_info, found \['env_id'\].*self.env_info_spec = Composite"),
     ):
         collector.execute(env_info=ids("env_id", 3))
 
 
-def test_undeclared_agent_infos_take_the_spec_of_the_first() -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_undeclared_agent_infos_take_the_spec_of_the_first(workers: int) -> None:
+    """A request that is refused decides nothing."""
+
     def act(tensordict: TensorDict) -> TensorDict:
         return echo(tensordict).set("scaled", 2 * tensordict["agent_info", "scale"])
 
-    with Collector(lambda: counters(2), act) as collector:
+    with make(workers, lambda: counters(2), act) as collector:
+        with pytest.raises(SpecError, match="agent_info has 2 rows, but n_episodes is 3"):
+            collector.execute(3, agent_info={"size": [1, 2]}, env_info=told([1]))
         found = collector.execute(agent_info={"scale": [0.5, 1.5, 2.5]}, env_info=told([1, 2, 1])).result()
         assert found.steps["scaled"][:, 0].tolist() == [1, 3, 5]
         with pytest.raises(InfoError, match=r"must have \['scale'\], as the first request says"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import ParallelEnv, SerialEnv
+from steppe import Composite, ParallelEnv, SerialEnv, StepCounter, TransformedEnv, Unbounded
 from steppe.batched import env_creator
 from steppe.errors import SpecError, StateError, WorkerError
 from steppe.storage import LARGE
@@ -18,6 +18,15 @@ from steppe_testing import ArrayCountingEnv, CountingEnv
 from tests.limits import CHILD
 
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
+
+
+class Inferring(ArrayCountingEnv):
+    """An environment that takes the values of its first request."""
+
+    def infer_env_info(self, values: Any) -> Composite:
+        if self.env_info_spec.is_empty():
+            self.env_info_spec = Composite({name: Unbounded((1,), dtype=value.dtype) for name, value in values.items()})
+        return self.env_info_spec
 
 
 class Remembering(CountingEnv):
@@ -31,6 +40,33 @@ class Remembering(CountingEnv):
 
     def set_extra_state(self, state: dict[str, torch.Tensor]) -> None:
         self.count, self.begin = state["count"].clone(), state["begin"].clone()
+
+
+@BOTH
+@pytest.mark.parametrize("array_path", [True, False])
+def test_a_running_batch_infers_the_infos_of_its_resets(batch: Any, array_path: bool) -> None:
+    with batch(3, partial(Inferring, 3, array_path=array_path)) as base:
+        env = TransformedEnv(base, StepCounter())
+        env.rollout(2)
+        spec = env.infer_env_info({"start": torch.tensor([4])})
+        assert spec == base.env_info_spec
+        assert spec["start"].shape == (3, 1)
+        td = env.reset(env_info={"start": torch.tensor([[20], [40], [60]])})
+        assert td["observation"].flatten().tolist() == [20, 40, 60]
+        for _ in range(3):
+            td = env.step_and_maybe_reset(env.rand_action(td))[1]
+        assert td["observation"].flatten().tolist() == [20, 40, 60], "an automatic reset repeats the values"
+        assert env.reset_at(None, [2], env_info={"start": torch.tensor([[7]])})["observation"].item() == 7
+        assert env.rollout(4, auto_reset=False, tensordict=td)["next", "step_count"].flatten().tolist() == [1, 2, 3] * 3
+
+
+@BOTH
+def test_environments_that_infer_nothing_keep_their_storage(batch: Any) -> None:
+    with batch(2, ArrayCountingEnv) as env:
+        env.reset()
+        storage = env.storage
+        assert env.infer_env_info({"start": torch.tensor([4])}).is_empty()
+        assert env.storage is storage
 
 
 @BOTH

@@ -94,6 +94,17 @@ def test_workers_answer_orders_with_a_number_and_what_they_write(pool: Pool) -> 
     assert numbers.tolist() == [116, 125]
 
 
+def test_workers_write_to_the_memory_that_was_shared_last(pool: Pool) -> None:
+    pool.share(2 * 8, message=100)
+    pool.round(1, 4)
+    words = pool.share(2 * 8, message=200)
+    numbers = np.frombuffer(words.extra, np.int64)
+    assert pool.round(1, 3) == 6
+    assert pool.round(1, 5) == 10
+    assert numbers.tolist() == [225, 225]
+    assert pool.ask({1: 2}) == {1: 6}
+
+
 def test_single_workers_carry_out_calls_and_orders_at_once(pool: Pool) -> None:
     pool.share(2 * 8, message=0)
     pool.call(0, 2)

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("steppe_agents")
 
 import gymnasium
 
-from steppe import Collector, ParallelEnv, SerialEnv
-from steppe.errors import ArgumentError, NotSupported, SpecError
+from steppe import Collector, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
+from steppe.errors import ArgumentError, InfoError, NotSupported, SpecError
 from steppe_gym import GymEnv, GymWrapper
 
 
@@ -69,6 +70,68 @@ def test_options_take_the_spec_of_their_examples() -> None:
     env.close()
 
 
+def plain() -> Any:
+    return GymWrapper(wrapped())
+
+
+def batch() -> Any:
+    return SerialEnv(2, plain)
+
+
+@pytest.mark.parametrize(
+    ("env", "workers"),
+    [
+        pytest.param(plain, 0, id="single"),
+        pytest.param(batch, 0, id="batch"),
+        pytest.param(lambda: ParallelEnv(2, plain), 0, id="processes"),
+        pytest.param(lambda: TransformedEnv(batch(), StepCounter()), 0, id="transformed"),
+        pytest.param(plain, 2, id="workers"),
+        pytest.param(batch, 2, id="workers with batches"),
+    ],
+)
+def test_the_first_request_decides_which_options_there_are(env: Any, workers: int) -> None:
+    """Names, shapes and dtypes of undeclared infos are those of the first request, before which others have run."""
+    with Collector(env, num_workers=workers) as collector:
+        assert set(collector.execute(n_episodes=3).result().steps["observation"][..., 2].flatten().tolist()) == {-1}
+        found = collector.execute(env_info={"start": [4.0, 5.5, 6.0, 7.0, 8.0]}).result()
+        assert found.steps["observation"][:, 0, 2].tolist() == [4, 5.5, 6, 7, 8]
+        assert found.env_info["start"].tolist() == [4, 5.5, 6, 7, 8]
+        for wrong, error, text in [
+            ({"begin": [4.0]}, InfoError, r"must have \['start'\].*found \['begin'\]"),
+            ({"start": [4]}, SpecError, r"'start'.*dtype torch.float32, found torch.int64"),
+            (
+                TensorDict({"start": torch.zeros(2, 3)}, [2]),
+                SpecError,
+                r"'start'.*shape \(\).*found \(3,\)",
+            ),
+        ]:
+            with pytest.raises(error, match=text):
+                collector.execute(env_info=wrong)
+        collector.reset(env_info={"start": [2.5]})
+        assert set(collector.execute(n_steps=1).result().steps["observation"][:, 0, 2].tolist()) == {2.5}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_attributes_may_be_named_by_the_first_request(workers: int) -> None:
+    def make() -> Any:
+        return SerialEnv(2, lambda: GymWrapper(wrapped(), env_info_to="attributes"))
+
+    with Collector(make, num_workers=workers) as collector:
+        with pytest.raises(SpecError, match=r"no attribute 'weight'. Numbers that it has: \['count', 'size'"):
+            collector.execute(env_info={"weight": [1.0, 2.0]})
+        found = collector.execute(env_info={"count": [3, 4, 5]}).result()
+        assert found.steps["observation"][:, 0, :2].tolist() == [[0.5, 3], [0.5, 4], [0.5, 5]]
+
+
+def test_a_refused_first_request_decides_nothing() -> None:
+    with Collector(batch()) as collector:
+        with pytest.raises(SpecError, match="env_info has 2 rows, but n_episodes is 3"):
+            collector.execute(3, env_info={"begin": [1, 2]})
+        with pytest.raises(SpecError, match=r"flat, one value for each name, but the request nests \['goal'\]"):
+            collector.execute(env_info={"goal": {"x": [1.0, 2.0]}})
+        assert collector.execute(env_info={"start": [3.5, 4.5]}).result().steps["observation"][1, 0, 2] == 4.5
+
+
 def test_an_environment_by_name_takes_its_attributes() -> None:
     env = GymEnv("CartPole-v1", env_info=["length", "gravity"], env_info_to="attributes")
     env.reset(env_info={"length": 1.25, "gravity": 3.5})
@@ -79,11 +142,14 @@ def test_an_environment_by_name_takes_its_attributes() -> None:
 def test_values_that_cannot_be_inferred_are_refused() -> None:
     with pytest.raises(SpecError, match=r"no attribute 'sized'. Numbers that it has: \['count', 'size', 'start'\]"):
         GymWrapper(wrapped(), env_info=["sized"], env_info_to="attributes")
-    with pytest.raises(ArgumentError, match="needs their names"):
-        GymWrapper(wrapped(), env_info_to="attributes")
     with pytest.raises(ArgumentError, match="Pass an example of each"):
         GymWrapper(wrapped(), env_info=["start"])
     with pytest.raises(ArgumentError, match="'options' or 'attributes', found 'goals'"):
         GymWrapper(wrapped(), env_info={"start": 1.0}, env_info_to="goals")  # type: ignore[arg-type]
     with pytest.raises(NotSupported, match="vector environments take no env_info"):
         GymEnv("CartPole-v1", 2, env_info=["length"], env_info_to="attributes")
+    with (
+        Collector(GymEnv("CartPole-v1", 2)) as collector,
+        pytest.raises(NotSupported, match="vector environments take no env_info"),
+    ):
+        collector.execute(env_info={"low": [0.0]})

@@ -180,6 +180,7 @@ class Requests:
         rows = shape.numel()
         if rows < 1:
             raise SpecError(f"A request needs at least one row, found n_episodes={rows}.")
+        self._infer_specs(agents if agent_info is not None else None, envs)
         segment = Segment(list(range(rows)), None, _rows_of(agents, shape), _rows_of(envs, shape))
         self._in_slices = False
         self._last = lambda: self._start(segment, rows, shape)
@@ -197,18 +198,23 @@ class Requests:
         if not self._in_slices:
             agents, envs = self._reset_infos()
             if agent_info is not None:
-                agents = self._of_lanes(self._agent_infos(agent_info, "The slice"), "agent_info")
-                agent_info = None
+                agents, agent_info = self._slice_infos(agent_info), None
             self.runner.reset(agents, envs)
             self._in_slices = True
         self._begin_anew_if_used()
-        infos = None if agent_info is None else self._of_lanes(self._agent_infos(agent_info, "The slice"), "agent_info")
+        infos = None if agent_info is None else self._slice_infos(agent_info)
         if not self.runner.n_live:
             self.job = None
             return None
         segment, rows = Segment(None, n_steps, infos, None), self.runner.n_live
         self._last = lambda: self._slice(None, agent_info, None, n_steps)
         return self._start(segment, rows, torch.Size([rows]))
+
+    def _slice_infos(self, agent_info: Infos) -> TensorDict | None:
+        """Return the ``agent_info`` of a slice for each lane."""
+        infos = self._of_lanes(self._agent_infos(agent_info, "The slice"), "agent_info")
+        self._infer_specs(infos, None)
+        return infos
 
     def _begin_anew_if_used(self) -> None:
         """Begin new episodes if others have used the environments.
@@ -273,8 +279,10 @@ class Requests:
     def _reset_infos(self, kwargs: Mapping[str, Any] | None = None) -> tuple[TensorDict | None, TensorDict | None]:
         """Return the infos of a reset for each lane. The default repeats the last reset."""
         kwargs = self._collector.reset_kwargs if kwargs is None else kwargs
-        agents = self._agent_infos(kwargs.get("agent_info"), "The reset")
-        return self._of_lanes(agents, "agent_info"), self._of_lanes(self._env_infos(kwargs.get("env_info")), "env_info")
+        agents = self._of_lanes(self._agent_infos(kwargs.get("agent_info"), "The reset"), "agent_info")
+        envs = self._of_lanes(self._env_infos(kwargs.get("env_info")), "env_info")
+        self._infer_specs(agents if kwargs.get("agent_info") is not None else None, envs)
+        return agents, envs
 
     @exclusive("finish")
     def finish(self) -> Job | None:
@@ -349,28 +357,49 @@ class Requests:
 
     def _agent_infos(self, infos: Infos | None, label: str) -> TensorDict | None:
         """Return the ``agent_info`` of a request, validated; see :func:`~steppe_agents.agent_infos.agent_infos`."""
-        rows = agent_infos(self._declarations, infos, label, self._first_infos)
-        if infos is not None and rows is not None and self._first_infos is None:
-            self._first_infos = make_composite_from_td(rows.reshape(-1)[0], unsqueeze_null_shapes=False)
-        return rows
+        return agent_infos(self._declarations, infos, label, self._first_infos)
 
     def _env_infos(self, env_info: Infos | None) -> TensorDict | None:
-        """Return the ``env_info`` of a request, validated."""
+        """Return the ``env_info`` of a request, validated if the environment or an earlier request says of what kind.
+
+        See :meth:`_infer_specs` for the first request.
+        """
         if env_info is None:
             return None
         infos = as_infos(env_info, self.env_info_spec)
-        if self.env_info_spec.is_empty():
-            names = sorted(map(str, infos.keys(True, True)))
-            raise InfoError(
-                f"The environment takes no env_info, found {names}. Declare the values: GymEnv(..., env_info={{name: "
-                "example}) passes them to reset(options=...), and with env_info_to='attributes' sets attributes. In an "
-                "environment of your own write self.env_info_spec = Composite(name=Unbounded(shape, dtype=...))."
-            )
-        nested = sorted(str(name) for name, child in self.env_info_spec.items() if isinstance(child, Composite))
-        if nested:
-            raise SpecError(f"env_info is flat, one value for each name, but the env_info_spec nests {nested}.")
-        check_infos("env_info", infos, self.env_info_spec, "the env_info_spec of the environment")
+        if not self.env_info_spec.is_empty():
+            nested = sorted(str(name) for name, child in self.env_info_spec.items() if isinstance(child, Composite))
+            if nested:
+                raise SpecError(f"env_info is flat, one value for each name, but the env_info_spec nests {nested}.")
+            check_infos("env_info", infos, self.env_info_spec, "the env_info_spec of the environment")
         return infos
+
+    def _infer_specs(self, agents: TensorDict | None, envs: TensorDict | None) -> None:
+        """Let the infos of the first request decide about those of later ones, if nothing declares them.
+
+        This is called after all other checks, because a request that is refused decides nothing.
+
+        Raises:
+            InfoError: the environment takes no ``env_info``.
+            SpecError: the values do not suit the environment.
+        """
+        if agents is not None and self._first_infos is None:
+            self._first_infos = make_composite_from_td(agents.reshape(-1)[0], unsqueeze_null_shapes=False)
+        if envs is None or not self.env_info_spec.is_empty():
+            return
+        row: dict[str, Any] = dict(envs.reshape(-1)[0].clone().items())
+        nested = sorted(name for name, value in row.items() if not isinstance(value, torch.Tensor))
+        if nested:
+            raise SpecError(f"env_info is flat, one value for each name, but the request nests {nested}.")
+        spec = spec_of_row(self.runner.infer_env_info(row))
+        if spec.is_empty():
+            raise InfoError(
+                f"The environment takes no env_info, found {sorted(row)}. In an environment of your "
+                "own write self.env_info_spec = Composite(name=Unbounded(shape, dtype=...)). GymEnv takes options of "
+                "reset, or attributes with env_info_to='attributes'."
+            )
+        check_infos("env_info", envs, spec, "the env_info_spec of the environment")
+        self.env_info_spec = spec
 
     def _of_lanes(self, infos: TensorDict | None, name: str) -> TensorDict | None:
         """Return infos with a row for each lane. A single row is expanded to all lanes."""

@@ -6,10 +6,12 @@ import time
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from tensordict import TensorDict
 
 from steppe.collectors import OWN_ENV, Collector, LocalBackend
 from steppe.errors import StateError
+from steppe.specs import Composite
 from steppe_agents.assembly import Assembly
 from steppe_agents.lanes import Lanes
 from steppe_agents.policy_snapshot import PolicySnapshot
@@ -56,6 +58,14 @@ class Runner:
         Args:
             agent_info, env_info: infos with a row for each lane, or None.
             kwargs: reset the environments for the next batch too, with these further arguments.
+        """
+
+    @abstractmethod
+    def infer_env_info(self, values: dict[str, torch.Tensor]) -> Composite:
+        """Let environments that can do so infer their ``env_info_spec`` from values of one row.
+
+        Returns:
+            The ``env_info_spec`` of the environment, or of the batch of each worker; empty if they cannot.
         """
 
     def before_update(self) -> None:
@@ -172,6 +182,9 @@ class LocalRunner(Runner):
                 kwargs = {**kwargs, "env_info": env_info if self._backend.env.batch_dims else env_info[0]}
             self._backend.reset(kwargs)
         self.lanes.reset(agent_info, env_info)
+
+    def infer_env_info(self, values: dict[str, torch.Tensor]) -> Composite:
+        return self._backend.env.infer_env_info(values)
 
     def before_update(self) -> None:
         self._snapshot.before_update()

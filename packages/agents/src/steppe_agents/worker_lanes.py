@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from tensordict import TensorDict
 
 from steppe.collectors import WorkerLink
+from steppe.errors import SteppeError
+from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe_agents.lanes import Lanes
 from steppe_agents.runners import LocalRunner
@@ -63,6 +66,16 @@ class WorkerLanes:
         """End all live lanes and drop their data."""
         self._lanes().drop()
 
+    def infer_env_info(self, values: dict[str, torch.Tensor]) -> Composite | SteppeError:
+        """Let the environment infer its ``env_info_spec``; return the error of an environment that refuses the values.
+
+        See :meth:`Runner.infer_env_info`.
+        """
+        try:
+            return self._runner().infer_env_info(values)
+        except SteppeError as error:
+            return error
+
     def first_step(self, segment: Segment, first_lane: int) -> Columns | None:
         """Begin a segment and take its first step.
 
@@ -108,10 +121,13 @@ class WorkerLanes:
         if self._steps is not None:
             self._steps.arrays["steps"][self._link.worker.index] += 1
 
+    def _runner(self) -> LocalRunner:
+        runner = cast("Requests", self._link.collector.requests).runner
+        assert isinstance(runner, LocalRunner)
+        return runner
+
     def _lanes(self) -> Lanes:
-        requests = cast("Requests", self._link.collector.requests)
-        assert isinstance(requests.runner, LocalRunner)
-        lanes = requests.runner.lanes
+        lanes = self._runner().lanes
         lanes.worker, lanes.n_workers = self._link.worker.index, self._link.n_workers
         lanes.writer_of = None  # the caller allocates the slots
         if self._slot_writer is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 
 from steppe.collectors import WorkersBackend
-from steppe.errors import WorkerTimeout
+from steppe.errors import SteppeError, WorkerTimeout
+from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import uninterrupted
 from steppe_agents.assembly import Assembly
@@ -154,6 +156,15 @@ class WorkerRunner(Runner):
         self.backend.ask(messages)
         self._infos = (agent_info, env_info)
         self._live = [self.each] * self.backend.num_workers
+
+    def infer_env_info(self, values: dict[str, torch.Tensor]) -> Composite:
+        answers = self.backend.ask_all("requests", "infer_env_info", values)
+        specs: list[Composite] = []
+        for answer in answers:
+            if isinstance(answer, SteppeError):
+                raise answer
+            specs.append(answer)
+        return next((spec for spec in specs if spec.is_empty()), specs[0])
 
     def advance(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -219,21 +220,33 @@ class BatchedEnv(EnvBase):
         if backend.outlives:
             self._finalizer = weakref.finalize(self, backend.stop, self._shutdown_timeout)
         try:
-            layout = self._lay_out(backend.reports)
-            self._adopt(layout, backend.reports)
-            if layout.row is not None:
-                # Data for a device is copied there as one block.
-                storage, flags = backend.attach(layout.row, self.num_workers, staged=not is_host(self.device))
-                # Array environments declare which entries of the root they read; others may read all of them.
-                read = (
-                    [key for report in backend.reports for key in report.root_inputs or ()] if self._on_arrays else None
-                )
-                self._rows = BatchRows(self, storage, flags, read)
-                self._loose = LooseEntries(layout.loose, self.num_workers, on_arrays=self._on_arrays)
-            self._opened(layout, self._rows)
+            self._attach(backend)
         except BaseException:
             self._stop()
             raise
+
+    def _attach(self, backend: Backend) -> None:
+        """Make the storage that the environments write."""
+        layout = self._lay_out(backend.reports)
+        self._adopt(layout, backend.reports)
+        if layout.row is not None:
+            # Data for a device is copied there as one block.
+            storage, flags = backend.attach(layout.row, self.num_workers, staged=not is_host(self.device))
+            # Array environments declare which entries of the root they read; others may read all of them.
+            read = [key for report in backend.reports for key in report.root_inputs or ()] if self._on_arrays else None
+            self._rows = BatchRows(self, storage, flags, read)
+            self._loose = LooseEntries(layout.loose, self.num_workers, on_arrays=self._on_arrays)
+        self._opened(layout, self._rows)
+
+    @exclusive("infer_env_info")
+    def infer_env_info(self, values: Mapping[str, object]) -> Composite:
+        """Let the environments infer ``env_info_spec``. If it changes, the batch makes new storage for all rows."""
+        infos = self._ask(("infer_env_info",), [((values,), {})] * self.num_workers)
+        reports = [replace(report, env_info=info) for report, info in zip(self._backend.reports, infos, strict=True)]
+        if reports != self._backend.reports:
+            self._backend.reports = reports
+            self._attach(self._backend)
+        return self.env_info_spec
 
     @property
     def _shutdown_timeout(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -146,6 +146,10 @@ class EnvAttributes(SpecViews, Module):
     @env_info_spec.setter
     def env_info_spec(self, spec: Composite) -> None:
         self.base_state.env_info_spec = spec
+
+    def infer_env_info(self, values: Mapping[str, object]) -> Composite:
+        """Return ``env_info_spec``. If the spec is empty, a subclass may infer it from the values of one row."""
+        return self.env_info_spec
 
     @property
     def has_dynamic_specs(self) -> bool:

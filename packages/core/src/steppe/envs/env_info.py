@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["env_info_values", "info_for_library"]
 
+_DECLARE = (
+    "Declare it in the __init__ of one environment: self.env_info_spec = Composite({name}=Unbounded(shape, "
+    "dtype=...)). _reset then finds it at ('env_info', '{name}') of its tensordict, reset_into in its env_info. "
+    "Options of a library's reset are given as env.reset(options={{...}})."
+)
+
 
 def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | None = None) -> dict[str, torch.Tensor]:
     """Return the values of a reset as tensors of the dtypes of ``env.env_info_spec``.
@@ -31,7 +37,10 @@ def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | 
     spec = env.env_info_spec
     names, info_names = sorted(spec.keys(), key=str), sorted(info.keys(), key=str)
     if info_names != names:
-        raise _wrong_names(env, info_names, names)
+        kind = type(env).__name__
+        if names:
+            raise SpecError(f"env_info of {kind} has {names}, as its env_info_spec says, found {info_names}.")
+        raise SpecError(f"{kind} takes no env_info, and was given {info_names}. {_DECLARE.format(name=info_names[0])}")
     values = {}
     for name in names:
         leaf = spec[name]
@@ -43,19 +52,6 @@ def env_info_values(env: EnvAttributes, info: Mapping[str, Any], *, rows: int | 
             raise SpecError(f"env_info[{name!r}] must have shape {expected}, found {tuple(value.shape)}.")
         values[name] = value
     return values
-
-
-def _wrong_names(env: EnvAttributes, info_names: list[str], names: list[str]) -> SpecError:
-    name = type(env).__name__
-    if names:
-        return SpecError(f"env_info of {name} has {names}, as its env_info_spec says, found {info_names}.")
-    key = info_names[0]
-    return SpecError(
-        f"{name} takes no env_info, and was given {info_names}. Declare it in the __init__ of one environment: "
-        f"self.env_info_spec = Composite({key}=Unbounded(shape, dtype=...)). _reset then finds it at "
-        f"('env_info', {key!r}) of its tensordict, reset_into in its env_info. Options of a library's reset are given "
-        "as env.reset(options={...})."
-    )
 
 
 def info_for_library(info: TensorDictBase | None) -> dict[str, Any] | None:

@@ -18,7 +18,8 @@ from .base import Spec
 from .binary import Binary
 from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, DiscreteBox
 from .categorical import Categorical
-from .composite import Composite
+from .composite import Composite, conversion_hint
+from .composite_entries import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
 from .continuous import (
     Bounded,
     BoundedContinuous,
@@ -29,8 +30,6 @@ from .continuous import (
     mapped_bounds,
 )
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
-from .entry_kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
-from .foreign_specs import conversion_hint
 from .from_data import make_composite_from_td
 from .keys import as_path, below_next, is_key, is_memory, is_private
 from .masked_choice import MaskedChoice

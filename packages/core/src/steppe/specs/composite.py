@@ -16,7 +16,6 @@ from . import shapes
 from .base import DeviceLike, Spec
 from .composite_data import CompositeData
 from .composite_entries import NOTHING
-from .foreign_specs import conversion_hint
 from .keys import as_path, is_key
 from .locking import Lockable
 from .nontensor import NonTensor
@@ -26,7 +25,7 @@ from .shaping import as_device
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Composite", "listing"]
+__all__ = ["Composite", "conversion_hint", "listing"]
 
 
 class Composite(CompositeData, Lockable):
@@ -434,3 +433,10 @@ def listing(entries: Mapping[str, object]) -> str:
         return " {}"
     lines = [f"{name}: {child!r}".replace("\n", "\n    ") for name, child in entries.items()]
     return " {" + "".join(f"\n    {line}" for line in lines) + "\n}"
+
+
+def conversion_hint(value: object) -> str:
+    """Return how to convert a spec of TorchRL, for the end of an error; "" for other values."""
+    if any(cls.__name__ == "TensorSpec" and cls.__module__.startswith("torchrl.") for cls in type(value).__mro__):
+        return " It is TorchRL's: from_torchrl(spec) of steppe_torchrl converts it (pip install steppe-torchrl)."
+    return ""

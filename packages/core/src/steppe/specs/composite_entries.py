@@ -1,4 +1,4 @@
-"""CompositeEntries: how a Composite looks up and lists its entries."""
+"""CompositeEntries: how a Composite looks up and lists its entries, and the kinds of entries of an environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from tensordict import NestedKey
 from .base import Spec
 from .keys import IsLeaf, as_path, is_key
 
-__all__ = ["NOTHING", "CompositeEntries"]
+__all__ = ["INPUT_KINDS", "NOTHING", "OUTPUT_KINDS", "SPEC_KINDS", "CompositeEntries"]
+
+#: Kinds of entries that an environment returns, and those that it reads; each kind has a spec ``full_<kind>_spec``.
+OUTPUT_KINDS = ("observation", "reward", "done")
+INPUT_KINDS = ("action", "state")
+SPEC_KINDS = (*OUTPUT_KINDS, *INPUT_KINDS)
 
 NOTHING = object()
 """Default argument that means: raise an error."""

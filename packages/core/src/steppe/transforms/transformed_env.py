@@ -287,6 +287,9 @@ class TransformedEnv(TransformedSteps):
     def env_info_spec(self, spec: Composite) -> None:
         self._base.env_info_spec = spec
 
+    def infer_env_info(self, values: Mapping[str, object]) -> Composite:
+        return self._base.infer_env_info(values)
+
     @property
     def allow_done_after_reset(self) -> bool:
         """Whether an episode may be done right after its reset."""

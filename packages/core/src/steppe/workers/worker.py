@@ -140,6 +140,8 @@ class Worker:
             while flags[base + ORDERED] == last:
                 if waiter.wait() and not self._answer_message(service):
                     return
+                if self._control.flags is not flags:  # the caller has shared other memory
+                    return self.serve(service)
             last = flags[base + ORDERED]
             flags[base + FAILED] = 0
             try:

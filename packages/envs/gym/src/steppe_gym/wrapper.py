@@ -72,7 +72,8 @@ class GymWrapper(GymLikeEnv):
             compute with torch. Such an environment has no array path.
         native_autoreset: accepted for compatibility, without effect.
         env_info: the values that ``reset(env_info=...)`` takes, from which ``env_info_spec`` is inferred: a value for
-            each name, as an example. For attributes, names suffice.
+            each name, as an example. For attributes, names suffice. By default the first request with an ``env_info``
+            decides: ``Collector.execute``, or ``Collector.reset``.
         env_info_to: what these values are: ``"options"`` of the library's ``reset``, or ``"attributes"`` of the
             environment, such as CartPole's ``length``, which are set before each reset that has them.
         device: device of the data. The library always computes on the CPU.
@@ -135,21 +136,31 @@ class GymWrapper(GymLikeEnv):
         state["_convert_actions_to_numpy"] = convert_actions_to_numpy
         state["_attribute_values"] = None
         self._set_env(env, from_pixels=from_pixels, pixels_only=pixels_only)
-        self._take_env_info(env_info, env_info_to)
+        if env_info_to not in ("options", "attributes"):
+            raise ArgumentError(
+                f"{type(self).__name__}: env_info_to must be 'options' or 'attributes', found {env_info_to!r}."
+            )
+        state["_env_info_to"] = env_info_to
+        if env_info is not None:
+            self._take_env_info(env_info)
 
-    def _take_env_info(self, env_info: Mapping[str, Any] | Sequence[str] | None, env_info_to: str) -> None:
+    def infer_env_info(self, values: Mapping[str, object]) -> Composite:
+        """Infer ``env_info_spec`` from the values of the first request, if it was not declared.
+
+        Args:
+            values: a value for each name. Attributes take the specs of their current values.
+        """
+        if self.env_info_spec.is_empty():
+            self._take_env_info(list(values) if self._env_info_to == "attributes" else values)
+        return self.env_info_spec
+
+    def _take_env_info(self, env_info: Mapping[str, Any] | Sequence[str]) -> None:
         """Infer ``env_info_spec``, and choose what a reset does with the values."""
         name = type(self).__name__
-        if env_info_to not in ("options", "attributes"):
-            raise ArgumentError(f"{name}: env_info_to must be 'options' or 'attributes', found {env_info_to!r}.")
-        if env_info is None:
-            if env_info_to == "attributes":
-                raise ArgumentError(f"{name}: env_info_to='attributes' needs their names: env_info=['length'].")
-            return
         if self._vector is not None:
             raise NotSupported(f"{name}: rows of the library's vector environments take no env_info; use SerialEnv.")
         examples: Any = env_info
-        if env_info_to == "attributes":
+        if self._env_info_to == "attributes":
             self.__dict__["_attribute_values"] = AttributeValues(self._env, list(env_info))
             if not isinstance(env_info, Mapping):
                 examples = self._attribute_values.examples

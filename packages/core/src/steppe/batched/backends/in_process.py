@@ -32,35 +32,31 @@ class InProcess(Backend):
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
         # The first use may be under inference mode, but tensors of environments must be usable in any mode.
         with torch.inference_mode(False):
-            self._service = self._raising(ShardService, factories, 0)
-        self.reports = self._service.reports()
-        self.envs = list(self._service.envs.values())
+            self.service = self._raising(ShardService, factories, 0)
+        self.reports = self.service.reports()
+        self.envs = list(self.service.envs.values())
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage, flags = Storage(row, (n,), kind="shared" if staged else "plain"), Flags(n)
-        self.use(storage, flags)
+        self.service.use(storage, flags)
         return storage, flags
-
-    def use(self, storage: Storage, flags: Flags) -> None:
-        """Write rows of this storage from now on."""
-        self._service.use(storage, flags)
 
     def check(self, name: str) -> None:
         pass
 
     def run(self, op: int, rows: list[int] | None) -> int:
-        return self._raising(self._service.run, op, rows)
+        return self._raising(self.service.run, op, rows)
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
-        return self._service.decoder()
+        return self.service.decoder()
 
     def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> Ended:
-        return self._raising(self._service.step, rows, reset=reset, decoded=actions)
+        return self._raising(self.service.step, rows, reset=reset, decoded=actions)
 
     def call(
         self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
     ) -> dict[int, Any]:
-        return self._raising(self._service.call, (method, parts, *arguments))
+        return self._raising(self.service.call, (method, parts, *arguments))
 
     def stop(self, timeout: float) -> None:
         self.stopped = True

@@ -95,7 +95,7 @@ class Processes(Backend):
         control = self.pool.share(Flags.nbytes(n), (row, n), [storage.fd])
         self._flags = Flags(n, control.extra)
         if self._shard is not None:
-            self._shard.use(storage, self._flags)
+            self._shard.service.use(storage, self._flags)
         return storage, self._flags
 
     def run(self, op: int, rows: list[int] | None) -> int:
