@@ -31,12 +31,15 @@ class Unsteady(ArrayCountingEnv):
     Args:
         seed: of its choices.
         last: the highest number of the step in which the process ends; 0: it does not.
+        length: the number of steps of an episode.
         array_path: see :class:`ArrayCountingEnv`.
         by_process: a process that replaces another one makes choices of its own.
     """
 
-    def __init__(self, seed: int, last: int, *, array_path: bool = True, by_process: bool = False) -> None:
-        super().__init__(17, array_path=array_path)
+    def __init__(
+        self, seed: int, last: int, *, length: int = 17, array_path: bool = True, by_process: bool = False
+    ) -> None:
+        super().__init__(length, array_path=array_path)
         self.random = random.Random(seed + os.getpid() * by_process)
         self.last = self.random.randrange(1, last) if last else -1
         self.number = 0

@@ -62,6 +62,54 @@ def test_a_job_acts_with_the_weights_of_its_start(workers: int, polled: bool) ->
             loss.backward()  # the caller's own update, not the job, has changed the weight
 
 
+@pytest.mark.parametrize("write", ["data", "assign", "numpy"])
+def test_weights_may_be_written_around_autograd(write: str) -> None:
+    """``tensor.data.copy_`` and arrays change weights without a new version of the tensor."""
+    policy = weighted(0.5)
+    weight = policy.module.weight
+    with Collector(lambda: counters(2), policy) as collector:
+        job = collector.execute(env_info=told([900, 30, 700]))
+        for value in (7.5, 8.5):
+            job.done()
+            if write == "data":
+                weight.data.fill_(value)
+            elif write == "assign":
+                weight.data = torch.full_like(weight.data, value)
+            else:
+                weight.detach().numpy()[...] = value
+        found = job.result()
+        assert found.steps["weight"][found.mask()].eq(0.5).all()
+        assert weight.item() == 8.5
+        after = collector.execute(env_info=told([4])).result()
+        assert after.steps["weight"][after.mask()].eq(8.5).all()
+
+
+def test_a_job_keeps_what_its_policy_counts() -> None:
+    """A buffer that the policy writes belongs to the caller's module, unless the caller has written it too."""
+
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, t: torch.Tensor) -> Any:
+            self.calls += 1
+            return torch.zeros(len(t), dtype=torch.int64), self.calls.expand(len(t)).clone()
+
+    policy = TensorDictModule(Counter(), ["t"], ["action", "calls"])
+    with Collector(lambda: counters(1), policy) as collector:
+        job = collector.execute(env_info=told([600]))
+        while not job.done():
+            pass
+        assert job.result().steps["calls"][0].tolist() == list(range(1, 601))
+        assert policy.module.calls.item() == 600
+        job = collector.execute(env_info=told([600]))
+        job.done()
+        policy.module.calls.fill_(5000.0)
+        assert job.result().steps["calls"][0].tolist() == list(range(601, 1201))
+        assert policy.module.calls.item() == 5000
+
+
 def test_a_job_leaves_the_graph_of_a_loss_intact() -> None:
     policy = weighted(3.0)
     with Collector(lambda: counters(2), policy) as collector:

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from functools import partial
 from typing import Any
 
@@ -16,12 +14,10 @@ import torch
 
 from steppe import Collector, SerialEnv
 from steppe.errors import WorkerError
-from steppe_testing import ArrayCountingEnv
 from tests.core.collectors.worker_policies import all_gone
+from tests.unsteady import FIRST, FULL, LIMIT, Unsteady
 
-FULL = os.environ.get("STEPPE_SOAK") == "full"
 REQUESTS = 30 if FULL else 4
-LIMIT = 60.0  # seconds that a step may take
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,28 +26,13 @@ pytestmark = [
 ]
 
 
-class Unsteady(ArrayCountingEnv):
-    """Counts; now and then it takes its time, and perhaps its process ends at a step of its choice."""
-
-    def __init__(self, seed: int, deadly: bool, array_path: bool) -> None:
-        super().__init__(5 + seed % 13, array_path=array_path)
-        self.random = random.Random(seed)
-        self.last = self.random.randrange(1, 40 * REQUESTS) if deadly else -1
-        self.number = 0
-
-    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
-        self.number += 1
-        if self.number == self.last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.random.random() < 0.02:
-            sum(range(self.random.randrange(200_000)))
-        return super().step_into(action, out)
-
-
 def lanes(seeds: list[int], deadly: list[bool], array_path: bool) -> SerialEnv:
     return SerialEnv(
         len(seeds),
-        [partial(Unsteady, seed, dies, array_path) for seed, dies in zip(seeds, deadly, strict=True)],
+        [
+            partial(Unsteady, seed, 40 * REQUESTS * dies, length=5 + seed % 13, array_path=array_path)
+            for seed, dies in zip(seeds, deadly, strict=True)
+        ],
     )
 
 
@@ -68,7 +49,7 @@ def assert_counts(rows: Any) -> None:
     assert rows.last()["next", "done"].all()
 
 
-@pytest.mark.parametrize("seed", range(20 if FULL else 5))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (20 if FULL else 5)))
 def test_rows_are_right_or_the_end_of_a_worker_is_named(seed: int) -> None:
     chance = random.Random(seed)
     makers = [

@@ -29,22 +29,17 @@ class PolicySnapshot:
         registered: set[int] = set()
         if isinstance(policy, torch.nn.Module):
             registered = {id(tensor) for tensor in (*policy.parameters(), *policy.buffers())}
-        #: Tensors of modules, whose changes their version shows. Their storage is exchanged, because writing into a
-        #: tensor would break the backward pass of losses that were computed with it.
-        self._counted = {
+        #: Tensors of modules. Their storage is exchanged, because writing into a tensor would break the backward pass
+        #: of losses that were computed with it.
+        self._of_modules = {
             name: value for name, value in tensors.items() if id(value) in registered or value.requires_grad
         }
-        #: Other tensors, some of which are views of numpy arrays, which have no version. They are compared.
-        self._others = {name: value for name, value in tensors.items() if name not in self._counted}
+        #: Other tensors, some of which are views of numpy arrays. They are copied.
+        self._others = {name: value for name, value in tensors.items() if name not in self._of_modules}
         self._values: dict[str, torch.Tensor] = {name: value.detach().clone() for name, value in tensors.items()}
         self._attributes: dict[str, object] = {}
         self._new_attributes: dict[str, object] = {}
         self._before_update: dict[str, object] | None = None
-        self._note()
-
-    def _note(self) -> None:
-        """Note the versions of the tensors, to detect changes by the caller."""
-        self._seen = {name: (tensor._version, tensor.data_ptr()) for name, tensor in self._counted.items()}
 
     def before_update(self) -> None:
         """Note the attributes of the policy, before the caller assigns new ones."""
@@ -68,8 +63,9 @@ class PolicySnapshot:
         """Let the policy have the weights of the snapshot in this context."""
         self._collect_attributes()
         exchanged: dict[str, torch.Tensor] = {}
-        for name, tensor in self._counted.items():
-            if self._seen[name] != (tensor._version, tensor.data_ptr()):
+        for name, tensor in self._of_modules.items():
+            # Values are compared, because writing to tensor.data does not change the version of a tensor.
+            if not _equal(tensor, self._values[name]):
                 exchanged[name] = tensor.data
                 tensor.data = self._values[name]
         copied = self._copy_others()
@@ -87,13 +83,10 @@ class PolicySnapshot:
             for name, value in self._others.items():
                 if name not in copied:
                     self._values[name].copy_(value)
-            current = self._seen
-            self._note()
-            for name, tensor in self._counted.items():
+            for name, tensor in self._of_modules.items():
                 if name in exchanged:
                     tensor.data = exchanged[name]
-                    self._seen[name] = (-1, 0)
-                elif self._seen[name] != current[name]:  # a buffer that the policy has written
+                elif not isinstance(tensor, torch.nn.Parameter):  # a buffer, which the policy may have written
                     self._values[name].copy_(tensor.detach())
 
     @torch.no_grad()
@@ -101,7 +94,11 @@ class PolicySnapshot:
         """Write the values of the snapshot into the tensors without a version that differ; return their own values."""
         copied = {}
         for name, tensor in self._others.items():
-            if not torch.equal(tensor, self._values[name]):
+            if not _equal(tensor, self._values[name]):
                 copied[name] = tensor.clone()
                 tensor.copy_(self._values[name])
         return copied
+
+
+def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return tensor.device == other.device and tensor.dtype is other.dtype and torch.equal(tensor, other)
