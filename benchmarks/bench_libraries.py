@@ -3,8 +3,9 @@
     python benchmarks/bench_libraries.py [NAME ...] [--rounds 15] [--write FILE.json]
 
 The loop of a library takes random actions, reads what a rollout stores, and resets ended episodes (library_cases.py).
-The rollout takes given actions. Contestants take turns in slices of a tenth of a second; figures are medians in
-microseconds per step, and the ratio is that of the same turn. Libraries that are not installed are left out.
+The rollout takes given actions; a collector, where one is measured, takes random actions. Contestants take turns in
+slices of a tenth of a second; figures are medians in microseconds per step, and the ratio is that of the same turn.
+Libraries that are not installed are left out.
 
 With SuperSuit installed, a batch of PettingZoo's environments is compared with its ``concat_vec_envs_v1``
 (``SuperSuit`` as NAME runs this alone). ``--write`` adds the medians to a JSON file: ``libraries.json`` has those of
@@ -29,12 +30,13 @@ from common import Contest, show, write_figures
 from library_cases import CASES, Case
 
 from steppe import ParallelEnv, make_env
+from steppe.collectors import Collector
 from steppe.errors import NotSupported
 
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
 
-LOOP, ROLLOUT = "loop over the library", "rollout"
+LOOP, ROLLOUT, COLLECTOR = "loop over the library", "rollout", "collector"
 
 
 def steps_in(loop: Iterator[None], seconds: float = 0.1) -> int:
@@ -62,9 +64,14 @@ def seed(env: Any) -> None:
         env.set_seed(0)
 
 
-def our_slice(case: Case, steps: int) -> Callable[[], float]:
+def our_env(case: Case) -> Any:
     env = case.make() if case.make else make_env(case.id, **case.kwargs)
     seed(env)
+    return env
+
+
+def our_slice(case: Case, steps: int) -> Callable[[], float]:
+    env = our_env(case)
     first = env.rollout(steps, break_when_any_done=False)
     actions = list(first.select(*env.action_keys).unbind(-1))
 
@@ -73,6 +80,19 @@ def our_slice(case: Case, steps: int) -> Callable[[], float]:
         root = env.reset()
         start = time.perf_counter()
         env.rollout(steps, actions=actions, break_when_any_done=False, tensordict=root, auto_reset=False)
+        return 1e6 * (time.perf_counter() - start) / steps
+
+    return run
+
+
+def collector_slice(case: Case, steps: int) -> Callable[[], float]:
+    """Return a slice of one batch of a collector, which takes random actions."""
+    env = our_env(case)
+    batches = iter(Collector(env, None, frames_per_batch=steps * max(1, env.numel()), total_frames=-1))
+
+    def run() -> float:
+        start = time.perf_counter()
+        next(batches)
         return 1e6 * (time.perf_counter() - start) / steps
 
     return run
@@ -131,15 +151,18 @@ def compare_with_supersuit(rounds: int, steps: int = 100, n: int = 8) -> dict[st
     return contests
 
 
-def compare_with_library(case: Case, rounds: int) -> Contest:
-    """Compare a rollout with the loop over its library."""
+def compare_with_library(name: str, case: Case, rounds: int) -> dict[str, Contest]:
+    """Compare a rollout, and a collector if the case asks for it, with the loop over its library."""
     loop = case.loop()
     steps = steps_in(loop)
-    contest = Contest(case.id, "us per step")
-    contest.add(LOOP, raw_slice(loop, steps))
-    contest.add(ROLLOUT, our_slice(case, steps))
-    contest.run(rounds)
-    return contest
+    contests = {}
+    for label, ours, slice_ in ((name, ROLLOUT, our_slice), (f"{name}, collector", COLLECTOR, collector_slice)):
+        if ours == ROLLOUT or case.collects:
+            contest = contests[label] = Contest(case.id, "us per step")
+            contest.add(LOOP, raw_slice(loop, steps))
+            contest.add(ours, slice_(case, steps))
+            contest.run(rounds)
+    return contests
 
 
 def main() -> None:
@@ -152,8 +175,9 @@ def main() -> None:
     contests, libraries = {}, {"SuperSuit": "pettingzoo mpe2 supersuit"}
     for name, case in CASES.items():
         if name.startswith(beginnings) and find_spec(case.module) is not None:
-            contests[name] = compare_with_library(case, args.rounds)
-            libraries[name] = case.libraries
+            compared = compare_with_library(name, case, args.rounds)
+            contests |= compared
+            libraries |= dict.fromkeys(compared, case.libraries)
     if "SuperSuit".startswith(beginnings) and find_spec("supersuit") is not None:
         contests |= compare_with_supersuit(args.rounds)
     rows = []

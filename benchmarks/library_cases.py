@@ -28,6 +28,7 @@ class Case:
         loop: a generator that steps the library once for each value.
         kwargs: arguments of ``make_env``.
         make: makes our environment, if ``make_env(id, **kwargs)`` does not.
+        collects: a collector is measured too.
     """
 
     module: str
@@ -36,6 +37,7 @@ class Case:
     loop: Callable[[], Iterator[None]]
     kwargs: dict[str, Any] = field(default_factory=dict)
     make: Callable[[], Any] | None = None
+    collects: bool = False
 
 
 def openspiel(name: str) -> Callable[[], Iterator[None]]:
@@ -419,7 +421,7 @@ CASES |= {
         "vmas", "vmas", "vmas:balance", vmas("balance", 32), {"num_envs": 32, "max_steps": 100}
     ),
     "Unity, ML-Agents' mock": Case("mlagents_envs", "mlagents-envs", "", unity, make=our_unity),
-    "OpenML, 64 rows of 10 numbers": Case("sklearn", "scikit-learn", "", openml(64), make=our_openml),
+    "OpenML, 64 rows of 10 numbers": Case("sklearn", "scikit-learn", "", openml(64), make=our_openml, collects=True),
     "Brax, 1,024 of fast": Case("brax", "brax jax", "brax:fast", brax("fast", 1024), {"batch_size": 1024}),
     "Brax, 256 of inverted_pendulum": Case(
         "brax",

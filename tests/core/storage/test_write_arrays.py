@@ -23,7 +23,9 @@ def test_a_tensor_is_written_whole_or_to_some_rows(size, viewed):
     assert torch.equal(tensor, torch.stack([-whole[1], whole[1], -whole[0]]))
 
 
-@pytest.mark.parametrize("rows", [[1], list(range(0, 30, 2))], ids=["a loop", "one index"])
+@pytest.mark.parametrize(
+    "rows", [[1], list(range(0, 30, 2)), list(range(29, -1, -1))], ids=["a loop", "one index", "all rows"]
+)
 def test_rows_are_copied_and_cleared(rows):
     source = np.arange(60).reshape(30, 2) + 1
     target = np.zeros_like(source)

@@ -16,7 +16,7 @@ TOLIST_LIMIT = 64
 #: Up to this many numbers are copied faster by torch: ``Tensor.numpy`` takes longer than the copy.
 _FEW_NUMBERS = 1024
 #: Up to this many rows are written faster in a Python loop than with one index array, a single row in an eighth of the
-#: time.
+#: time. All rows are written without an index: 64 in a fifth of the time.
 _ROW_LOOP_LIMIT = 8
 
 
@@ -46,9 +46,9 @@ def set_array(
 
 
 def copy_rows(target: np.ndarray, source: np.ndarray, rows: Sequence[int]) -> None:
-    """Copy some rows of an array ``[n, *shape]`` to an array of the same shape."""
+    """Copy some rows of an array ``[n, *shape]``, each named once, to an array of the same shape."""
     if len(rows) > _ROW_LOOP_LIMIT:
-        index = list(rows)
+        index = list(rows) if len(rows) < len(target) else slice(None)
         target[index] = source[index]
         return
     for row in rows:
@@ -56,9 +56,9 @@ def copy_rows(target: np.ndarray, source: np.ndarray, rows: Sequence[int]) -> No
 
 
 def clear_rows(array: np.ndarray, rows: Sequence[int]) -> None:
-    """Set some rows of an array ``[n, *shape]`` to 0 or False."""
+    """Set some rows of an array ``[n, *shape]``, each named once, to 0 or False."""
     if len(rows) > _ROW_LOOP_LIMIT:
-        array[list(rows)] = 0
+        array[list(rows) if len(rows) < len(array) else slice(None)] = 0
         return
     for row in rows:
         array[row] = 0

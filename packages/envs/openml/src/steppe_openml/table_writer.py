@@ -56,7 +56,8 @@ class BoundTable(BoundWriter):
         self._root = {key: rows.root[key] for key in ("observation", "y")}
         self._copied = [(root, rows.next[key]) for key, root in self._root.items()]
         self._label, self._reward = rows.root["y"], rows.next["reward"]
-        self._ended, self._never = np.ones(writer.n, bool), np.zeros(writer.n, bool)
+        self._flags = [rows.next[name] for name in ("done", "terminated")]
+        self._ended: Ended = [(row, True, False) for row in range(writer.n)]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         """Compare the guesses with the labels. All episodes end."""
@@ -65,14 +66,15 @@ class BoundTable(BoundWriter):
             for key in self.missing:
                 self._root[key][...] = shown[key]
             self.missing.clear()
-        where: Any = slice(None)
-        chosen = None
-        if at is not None and len(at) < len(self._ended):
-            where = chosen = np.asarray(at)
+        # All rows end in each step, so the flags are written here: Rows.write_flags would find the rows that ended.
+        where: Any = slice(None) if at is None else np.asarray(at)
         for root, following in self._copied:
             following[where] = root[where]
+        for flags in self._flags:
+            flags[where] = True
+        self.rows.done_dirty = True
         self._reward[where, 0] = np.asarray(actions) == self._label[where]
-        return self.rows.write_flags(self._ended, self._ended, self._never, chosen)
+        return list(self._ended) if at is None else [self._ended[row] for row in at]
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         """Draw other rows. ``env_info`` is ignored: a data set takes none."""

@@ -47,7 +47,7 @@ class Loop:
             for root, following in self._root_inputs:
                 root[...] = following
             return
-        for root, following in self._root_inputs:
+        for root, following in self._root_inputs if len(began) < self.rows.n else ():
             first = root.copy()
             root[...] = following
             copy_rows(root, first, began)
