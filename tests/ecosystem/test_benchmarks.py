@@ -104,6 +104,7 @@ def test_tables_of_libraries_repeat_the_committed_figures() -> None:
     page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
     ratios = {
         "| Environment | loop | rollout | rollout / loop |": lambda first, second: f"{second / first:.2f}",
+        "| Environment | loop | collector | collector / loop |": lambda first, second: f"{second / first:.2f}",
         "| Environment | loop | rollout | share |": lambda first, second: f"{100 * first / second:.0f} %",
         "| Environments | SuperSuit | ParallelEnv | ratio |": lambda first, second: f"{second / first:.2f}",
     }
