@@ -77,6 +77,47 @@ def test_the_environments_own_exceptions_come_out_as_they_are(registry):
     assert caught.value is raised
 
 
+class Tank:
+    """An environment whose arguments have no defaults."""
+
+    def __init__(self, fish, *, litres, depth, lamp=None):
+        raise OSError("it is made with all of them")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [
+        ({"depth": 2}, "'toy:Eel' needs litres: write make_env('toy:Eel', litres=...). Tank.__init__() missing 1"),
+        ({}, "'toy:Eel' needs litres and depth: write make_env('toy:Eel', litres=..., depth=...). Tank.__init__()"),
+    ],
+)
+def test_missing_arguments_are_named_with_the_line(registry, kwargs, text):
+    register_env("toy", Tank)
+
+    with pytest.raises(errors.ArgumentError) as caught:
+        make_env("toy:Eel", **kwargs)
+
+    assert str(caught.value).startswith(text)
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+def test_missing_arguments_of_a_plugins_class_are_named(registry, fake_dist):
+    code = f"{ANY_ENV}    return (lambda *, wind, sea, tide: 0)(**kwargs)\n"
+    fake_dist("acme-sim", "2.1", envs={"acme": "acme_sim"}, files={"acme_sim.py": code})
+
+    with pytest.raises(
+        errors.ArgumentError, match=r"needs wind, sea and tide: write make_env\('acme:a', wind=\.\.\., sea="
+    ):
+        make_env("acme:a")
+
+
+def test_other_type_errors_of_an_environment_are_kept(registry):
+    register_env("toy", Tank)
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sand'"):
+        make_env("toy:Eel", litres=2, depth=2, sand=1)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes before Python 3.11")
 def test_a_note_says_which_id_and_which_plugin(registry, fake_dist):
     fake_dist("acme-sim", "2.1", envs={"acme": "acme_sim"}, files={"acme_sim.py": f"{ANY_ENV}    return {{}}['k']\n"})

@@ -140,7 +140,7 @@ class NotSupported(SteppeError, NotImplementedError):
 
 
 class ArgumentError(SteppeError, ValueError):
-    """An argument has a wrong value, and no spec is involved: ``num_workers=0``."""
+    """An argument has a wrong value, or an environment lacks one, and no spec is involved: ``num_workers=0``."""
 
 
 class SpecError(SteppeError, ValueError):

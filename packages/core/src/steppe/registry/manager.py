@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..errors import (
+    ArgumentError,
     ClassNotFound,
     EnvNotFound,
     PluginBroken,
@@ -149,28 +151,30 @@ class Registry:
     # Environments
 
     def make(self, text: str, kwargs: dict[str, object]) -> Any:
-        """Make the environment of an id. Its exceptions are not wrapped, and get a note on Python 3.11."""
+        """Make the environment of an id. Its exceptions get a note on Python 3.11; missing arguments are named."""
         env_id = EnvId.parse(text, installed=self.namespaces)
-        function = "steppe_make_env"
         registered = self.registrations.find(env_id)
         if registered is not None:
             maker = function = "the function registered in this process"
             label = f"'{env_id.namespace}:' (registered in this process)"
+            call = partial(registered, **kwargs)
         else:
             record = self.find(env_id)
-            plugin = self.plugins.load(record)
-            maker, label = f"{record.dist} {record.version}", record.label
+            maker, label, function = f"{record.dist} {record.version}", record.label, "steppe_make_env"
+            call = partial(self.plugins.call, self.plugins.load(record), function, name=env_id.name, kwargs=kwargs)
         try:
-            if registered is not None:
-                env = registered(**kwargs)
-            else:
-                env = self.plugins.call(plugin, "steppe_make_env", name=env_id.name, kwargs=kwargs)
+            env = call()
         except EnvNotFound:
             raise
         except Exception as error:
             if isinstance(error, KeyError) and registered is None and env_id.name in str(error):
                 self._check_name(env_id, cause=error)
             add_note(error, f"while making {text!r} with {maker}")
+            lacking = re.search(r"missing \d+ required .*arguments?: ('\w+'(?:,? (?:and )?'\w+')*)", str(error))
+            if lacking and isinstance(error, TypeError):
+                names = re.findall(r"'(\w+)'", lacking[1])
+                line = f"make_env({text!r}, {', '.join(f'{name}=...' for name in names)})"
+                raise ArgumentError(f"{text!r} needs {joined(names)}: write {line}. {error}.") from error
             raise
         if env is None:
             if registered is None:
@@ -325,7 +329,8 @@ class Registry:
         if record is None and (package := self.known_package(kind, name)):
             # These groups have agents, actors and readers of infos too.
             noun = "class" if kind in ("collector", "env class") else kind
-            error = _NOT_INSTALLED.get(kind, ClassNotFound)
+            errors: dict[str, type[SteppeError]] = {"transform": TransformNotFound, "command": PluginNotFound}
+            error = errors.get(kind, ClassNotFound)
             raise error(f"No installed package has the {noun} {name!r}. It is in {package}: {known.install(package)}.")
         return record
 
@@ -344,14 +349,9 @@ class Registry:
         else:
             try:
                 self.check(record)
-            except PluginBroken as error:
-                state, problem = "broken", str(error)
             except PluginError as error:
-                state, problem = "unmet", str(error)
+                state, problem = "broken" if isinstance(error, PluginBroken) else "unmet", str(error)
         return replace(record, state=state, problem=problem)
-
-
-_NOT_INSTALLED: dict[Kind, type[SteppeError]] = {"transform": TransformNotFound, "command": PluginNotFound}
 
 
 _registry = Registry()
