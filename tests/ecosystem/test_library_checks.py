@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,29 @@ CLASSES |= {
 #: Arguments of EnvBase that every class takes.
 _BASE = {"device", "batch_size", "allow_done_after_reset", "run_type_checks"}
 
-#: Libraries that no index has: their plugins look for the module, and their tests use a double.
+#: Libraries that pip's index has not: no package can require them, so their plugins look for them.
 NOT_ON_AN_INDEX = {"isaac", "smacv2"}
+
+#: By id of an environment: the installed libraries, and texts of the error: what is needed, what is found, the command.
+SOUGHT_BY_PLUGINS: dict[str, list[tuple[dict[str, str], list[str]]]] = {
+    "isaacgym:Ant": [
+        ({}, ["isaacgymenvs>=1.4, which is not installed", "pip install -e IsaacGymEnvs"]),
+        ({"isaacgymenvs": "1.3"}, ["isaacgymenvs>=1.4, but isaacgymenvs 1.3 is", "pip install -e IsaacGymEnvs"]),
+        ({"isaacgymenvs": "1.5"}, ["isaacgym>=1.0rc4, which is not installed", "pip install -e isaacgym/python"]),
+        (
+            {"isaacgymenvs": "1.4", "isaacgym": "1.0rc3"},
+            ["isaacgym>=1.0rc4, but isaacgym 1.0rc3 is installed in", "pip install -e isaacgym/python"],
+        ),
+    ],
+    "isaaclab:Isaac-Ant-v0": [
+        ({}, ["isaaclab>=0.30, which is not installed", "pip install 'isaaclab[isaacsim]'"]),
+        ({"isaaclab": "0.27.1"}, ["isaaclab>=0.30, but isaaclab 0.27.1 is", "pip install 'isaaclab[isaacsim]'"]),
+    ],
+    "smacv2:10gen_terran": [
+        ({}, ["SMACv2>=1.0, which is not installed", "pip install -e smacv2"]),
+        ({"SMACv2": "0.9"}, ["SMACv2>=1.0, but SMACv2 0.9 is installed in", "pip install -e smacv2"]),
+    ],
+}
 
 
 def classes() -> dict[str, ast.ClassDef]:
@@ -204,3 +226,45 @@ def test_a_library_that_cannot_be_used_is_named(package, version, error, texts, 
         text = str(caught.value)
         assert any(name in text for name in names)
         assert all(part in text for part in texts), text
+
+
+@pytest.fixture
+def forget_plugins():
+    """Forgets the plugins that a test imports: other tests skip if they are not installed."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("steppe_isaac", "steppe_smacv2"):
+            del sys.modules[name]
+
+
+def test_each_plugin_that_looks_for_its_library_is_tried():
+    namespaces = {name for short in NOT_ON_AN_INDEX for name in package_envs(short)}
+
+    assert {env_id.partition(":")[0] for env_id in SOUGHT_BY_PLUGINS} == namespaces
+
+
+@pytest.mark.parametrize(
+    ("env_id", "installed", "texts"),
+    [(env_id, *case) for env_id, cases in SOUGHT_BY_PLUGINS.items() for case in cases],
+)
+def test_a_library_that_a_plugin_looks_for_is_named(env_id, installed, texts, tmp_path, monkeypatch, forget_plugins):
+    short = next(each for each in NOT_ON_AN_INDEX if env_id.partition(":")[0] in package_envs(each))
+    dists = FakeDists(tmp_path)
+    for name, version in installed.items():
+        dists(name, version, files={f"{name.lower()}/__init__.py": ""})
+    dists(f"steppe-{short}", "0.1.0", envs=package_envs(short))
+    monkeypatch.syspath_prepend(str(package(f"steppe-{short}").path / "src"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = {"num_envs": 2} if env_id.startswith("isaacgym:") else {}
+    error = LibraryVersionError if " but " in texts[0] else LibraryMissing
+
+    with pytest.raises(error) as caught:
+        Registry(path=[str(tmp_path)], steppe_version="0.1.0").make(env_id, arguments)
+
+    assert [text for text in texts if text not in str(caught.value)] == []
+
+
+def package_envs(short: str) -> dict[str, str]:
+    """Return the namespaces of a package, and their modules."""
+    return package(f"steppe-{short}").entry_points("steppe.envs")

@@ -14,7 +14,10 @@ __all__ = ["import_isaacgymenvs", "isaac_gym", "isaac_lab", "lab_tasks", "start_
 
 _GYM = "Download Isaac Gym Preview 4 from NVIDIA (developer.nvidia.com/isaac-gym), then: pip install -e isaacgym/python"
 _TASKS = "git clone https://github.com/isaac-sim/IsaacGymEnvs, then: pip install -e IsaacGymEnvs"
-_LAB = "Install it as its documentation says (isaac-sim.github.io/IsaacLab): Isaac Sim is on NVIDIA's index only"
+_LAB = (
+    "With Isaac Sim, from NVIDIA's index: pip install 'isaaclab[isaacsim]' --extra-index-url https://pypi.nvidia.com; "
+    "or from source, as isaac-sim.github.io/IsaacLab says"
+)
 
 #: The order in which Isaac Gym must be imported, for error texts.
 _ORDER = (
