@@ -26,7 +26,7 @@ GRAVITY = {"Moon": 1.6, "Mars": 3.7, "Earth": 9.8, "Jupiter": 24.8}
 
 
 def make_env() -> GymEnv:
-    return GymEnv("CartPole-v1", categorical_action_encoding=True, env_info=["gravity"], env_info_to="attributes")
+    return GymEnv("CartPole-v1", categorical_action_encoding=True, env_info_to="attributes")
 
 
 class Greedy(nn.Module):

@@ -285,6 +285,24 @@ def test_reset_reaches_the_lanes_of_slices(workers: int, used: bool) -> None:
             collector.reset(env_info=told([3, 4, 1]))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_reset_takes_the_infos_of_an_agent_without_default(workers: int) -> None:
+    class Numbered(UniformAgent):
+        agent_info_default = None
+
+    lanes = 2 if workers else 4
+    with make(workers, lambda: counters(lanes), Numbered(), frames_per_batch=8) as collector:
+        for numbers in ([4, 9, 6, 2], [3, 3, 8, 5]):
+            collector.reset(agent_info={"agent_id": numbers}, env_info=told([5, 2, 7, 3]))
+            found = collector.execute(n_steps=4).result()
+            assert found.length.tolist() == [4, 2, 4, 3]
+            assert found.steps["agent_id"][:, 0].flatten().tolist() == numbers
+        with pytest.raises(InfoError, match="The reset needs agent_info"):
+            collector.reset(env_info=told([5, 2, 7, 3]))
+        with pytest.raises((InfoError, WorkerError), match="Iterating needs agent_info"):
+            next(collector)
+
+
 def test_infos_of_an_earlier_reset_hold_in_slices() -> None:
     with Collector(lambda: counters(3), echo, frames_per_batch=6) as collector:
         collector.reset(env_info=told([4, 9, 5]))

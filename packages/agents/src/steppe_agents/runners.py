@@ -177,7 +177,10 @@ class LocalRunner(Runner):
     def reset(
         self, agent_info: TensorDict | None, env_info: TensorDict | None, kwargs: dict[str, Any] | None = None
     ) -> None:
-        if kwargs is not None:
+        declared = self._backend.agent_declarations.names
+        # An agent that needs an info and has no default acts in no batch, whose reset would call it.
+        acts_in_batches = "agent_info_spec" not in declared or "agent_info_default" in declared
+        if kwargs is not None and acts_in_batches:
             if env_info is not None:
                 kwargs = {**kwargs, "env_info": env_info if self._backend.env.batch_dims else env_info[0]}
             self._backend.reset(kwargs)
