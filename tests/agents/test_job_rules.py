@@ -259,6 +259,9 @@ def test_calls_after_the_error_of_a_worker_name_that_error() -> None:
         with pytest.raises(WorkerError, match=r"stopped after an error: make a new one.*broken in step") as caught:
             call()
         assert caught.value.worker == 1
+    for blocking in (False, True):  # a loop that polls must not wait for ever
+        with pytest.raises(WorkerError, match="broken in step"):
+            collector.get(blocking=blocking)
     collector.shutdown()
 
 

@@ -99,6 +99,19 @@ def test_a_replay_has_the_gradients_of_a_loop() -> None:
     assert torch.autograd.grad(stored, agent.first.weight, allow_unused=True) == (None,)
 
 
+@pytest.mark.parametrize("store", ["first", "all"])
+def test_stored_states_have_no_gradient_in_the_middle_of_rows(store: str) -> None:
+    """Only ``state="recompute"`` trains the initial state, wherever in a row an episode begins."""
+    agent = Gru()
+    found = collected(agent, slices=True, store_agent_state=store)
+    assert found.steps["is_init"][:, 1:].any()
+    for rows in (found, found.split(agent)):
+        stored = replay(agent, rows, keys=["value"])["value"].sum()
+        assert torch.autograd.grad(stored, agent.first.weight, allow_unused=True) == (None,)
+        recomputed = replay(agent, rows, keys=["value"], state="recompute")["value"].sum()
+        assert torch.autograd.grad(recomputed, agent.first.weight)[0].any()
+
+
 @pytest.mark.parametrize("slices", [False, True])
 def test_bootstrap_adds_the_value_of_the_next_step(slices: bool) -> None:
     agent = Gru()

@@ -127,6 +127,23 @@ def test_trajectories_that_are_overwritten_are_not_read(monkeypatch: pytest.Monk
     assert found == [(0, 10), (1, 10), (2, 6), (3, 10), (4, 10), (5, 10)]
 
 
+@pytest.mark.parametrize("calls", [1, 3])
+def test_trajectories_are_found_though_writers_lap_the_reader(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are overwritten while the reader looks for trajectories."""
+    buffer = ReplayBuffer(storage=LazyTensorStorage(60))
+    buffer.extend(trajectories(*[10] * 6))
+    first = iter([100, 200, 300])
+    held_up(
+        monkeypatch, Follower, "new", lambda: buffer.extend(trajectories(*[7] * 9, first_id=next(first))), calls=calls
+    )
+    found = []
+    for rows in iter_trajectories(buffer):
+        assert_whole(rows)
+        found.append((int(rows["collector", "traj_ids"][0]), len(rows)))
+    begun = 100 * calls
+    assert found == [(begun, 4), *((begun + number, 7) for number in range(1, 9))]
+
+
 def pairs(n: int) -> TensorDict:
     """Episodes of two steps, whose images are all different."""
     pixels = torch.arange(4 * n).reshape(2 * n, 2)

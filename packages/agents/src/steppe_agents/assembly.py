@@ -141,8 +141,7 @@ class Assembly:
             for key in self.slots.state_keys:
                 state.set(key, torch.stack([row.state[key] for row in taken]))
         self._compact()
-        made: Any = Trajectories
-        return made(  # type: ignore[no-any-return]
+        return Trajectories(  # type: ignore[call-arg]  # tensorclass adds batch_size
             steps=steps,
             length=torch.from_numpy(lengths),
             alive=(entries[:, FLAGS] & ALIVE).bool(),

@@ -429,8 +429,7 @@ class Lanes:
         env_info = self._env_info_of if slices else segment.env_info
         states = [row.state for row in rows if row.state is not None]
         size = [len(rows)]
-        made: Any = Trajectories
-        return made(  # type: ignore[no-any-return]
+        return Trajectories(  # type: ignore[call-arg]  # tensorclass adds batch_size
             steps=steps,
             length=_tensor([row.length for row in rows]),
             alive=_tensor([alive for _, alive in taken]),

@@ -46,8 +46,8 @@ def replay(
         policy: the policy.
         trajectories: the rows ``[*R]`` of a request, of ``steps`` ``[*R, T]``.
         keys: the entries of the result; None for all that the policy writes.
-        state: ``"stored"`` begins with the states that were recorded; ``"recompute"`` calls ``initial_state``, so that
-            a learned initial state gets gradients.
+        state: ``"stored"`` begins with the states that were recorded, without gradients; ``"recompute"`` calls
+            ``initial_state``, so that a learned initial state gets gradients.
         bootstrap: add each entry at ``("next", key)``: the value of the following step, and at the end of each episode
             and row the result for the last observation.
 
@@ -165,7 +165,10 @@ class _Replay:
             return state
         flags = begins.reshape(active)
         recorded = self._rows.steps.get("agent_state", None)
-        fresh = self._fresh(td) if self._recompute or recorded is None else recorded[:active, t]
+        if self._recompute:
+            fresh = self._fresh(td)
+        else:  # without gradients, whether these states were stored or not
+            fresh = self._fresh(td).detach() if recorded is None else recorded[:active, t]
         return _chosen(flags, fresh, state, self._state.keys)
 
     def _fresh(self, td: TensorDictBase) -> TensorDictBase:

@@ -342,6 +342,7 @@ class Requests:
         """
         job = self.job
         if job is None:
+            self.check_open()  # after the error of a worker, so that a loop which polls does not wait for ever
             return None
         if partial:
             return job.partial()

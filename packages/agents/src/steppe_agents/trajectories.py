@@ -190,8 +190,7 @@ class Trajectories:
             name: None if (value := getattr(whole, name)) is None else value[row] for name in ("agent_info", "env_info")
         }
         beginnings = flat[first]
-        made: Any = Trajectories
-        return made(  # type: ignore[no-any-return]
+        return Trajectories(  # type: ignore[call-arg]  # tensorclass adds batch_size
             steps=_timed(scatter(flat, number * longest + place, pieces, longest)),
             length=length,
             alive=whole.alive[row] & last & ~_ended(flat[first + length - 1]),
@@ -217,7 +216,8 @@ def _states(
     if bool(later.any()):
         roots = beginnings.exclude("next")
         roots.update({name: value for name, value in infos.items() if value is not None})
-        fresh = AgentView(policy).initial_state(roots[later])
+        with torch.no_grad():
+            fresh = AgentView(policy).initial_state(roots[later])
         for key in state.keys(True, True):
             state.get(key)[later] = fresh.get(key)
     return state

@@ -82,8 +82,8 @@ def _in_folder(folder: Path) -> Iterator[TensorDictBase]:
 def _in_storage(storage: TensorStorage) -> Iterator[TensorDictBase]:
     if storage.ring is None or not len(storage):
         raise StateError("There is no data to read trajectories from: the buffer is empty.")
-    begun = storage.ring.begun
     table = SliceSampler(slice_len=1).table(storage)
+    begun = table.begun
     for start, stop, lane in zip(table.starts, table.stops, table.lanes, strict=True):
         steps = np.arange(start, stop)
         index = table.rows_of(steps, np.full(len(steps), lane))

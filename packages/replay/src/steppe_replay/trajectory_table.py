@@ -45,6 +45,7 @@ class TrajectoryTable:
         starts: ``[n]`` number of the first step of each trajectory that is left.
         stops: ``[n]`` number behind that of the last step.
         lanes: ``[n]`` its lane.
+        begun: how many columns writers had begun when the trajectories were listed, which were whole then; -1 before.
     """
 
     def __init__(self, storage: TensorStorage, end_keys: list[Any], traj_key: Any) -> None:
@@ -55,7 +56,7 @@ class TrajectoryTable:
             storage.take_entry(key, np.empty(0, np.int64))  # raises KeyError before anything is read
         self.version = 0
         self._follower = Follower(self.ring)
-        self._begun = -1
+        self.begun = -1
         self._segments: _Segments | None = None
         self._sorted_version = -1
         self._clear()
@@ -82,7 +83,7 @@ class TrajectoryTable:
         new = self._follower.new()
         if new is None:
             self._clear()
-            self._begun = -1
+            self.begun = -1
             new = self._follower.new() or ()
         for start, stop in new:
             breaks = np.concatenate([self.ring.breaks[a:b] for a, b in self.ring.parts(start, stop)])
@@ -92,9 +93,9 @@ class TrajectoryTable:
         for start, stop in new:
             self._low = max(self._low, self.ring.behind_overwritten(start, stop))
         begun = self.ring.begun
-        if not new and begun == self._begun:
+        if not new and begun == self.begun:
             return
-        self._begun = begun
+        self.begun = begun
         self.version += 1
         self._low = low = max(self._low, self.storage.first_whole(begun))
         while self._first < self._n and self._stops[self._first] <= low:
