@@ -16,6 +16,7 @@ from steppe_testing import (
     NestedResetEnv,
     assert_equal_data,
 )
+from tests.core.envs.pair import Pair, counts_of_pair
 
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
 
@@ -37,6 +38,23 @@ def test_agents_that_end_one_by_one_match_one_environment(batch: Any, make: Any)
                 assert_equal_data(stepped[row], expected)
                 assert_equal_data(root[row], other)
         assert env.storage is not None
+
+
+@BOTH
+@pytest.mark.parametrize("make", [Pair, lambda: TransformedEnv(Pair())], ids=["alone", "transformed"])
+def test_agents_of_a_row_writer_are_reset_alone_in_a_batch(batch: Any, make: Any) -> None:
+    """A single environment writes rows; in a batch, whose masks may be for single agents, it steps on TensorDicts."""
+    assert make().row_writer is not None
+    with batch(2, make) as env:
+        data = env.rollout(7, break_when_any_done=False)
+        root = env.reset()
+        for _ in range(4):
+            root = env.maybe_reset(env.step_mdp(env.step(env.rand_action(root))))
+
+    for row in data:
+        assert counts_of_pair(row) == [[0, 1, 0, 1, 0, 1, 0], [0, 1, 2, 3, 0, 1, 2]]
+        assert counts_of_pair(row["next"]) == [[1, 2, 1, 2, 1, 2, 1], [1, 2, 3, 4, 1, 2, 3]]
+    assert counts_of_pair(root) == [[0, 0], [0, 0]]
 
 
 @BOTH

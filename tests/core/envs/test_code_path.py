@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import ClassVar
 
 import pytest
 import torch
 
 from steppe.collectors import Collector
-from steppe.envs import BoundWriter, EnvBase, RowLayout, RowWriter, step_mdp
+from steppe.envs import step_mdp
 from steppe.errors import ArgumentError, SpecError, StateError
-from steppe.specs import Binary, Composite, Unbounded
+from steppe.specs import Binary, Composite
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, DoNothingEnv, MultiKeyCountingEnv
 from tests.core.envs.counting import BOTH, counts, ones
+from tests.core.envs.pair import Pair, counts_of_pair
 from tests.limits import AT_ONCE
 
 
@@ -113,71 +113,6 @@ def test_without_root_done_all_groups_must_end():
     data = MultiKeyCountingEnv({"left": 2, "right": 4}).rollout(10, break_when_all_done=True)
 
     assert data.batch_size == (4,)
-
-
-class Pair(EnvBase):
-    """Two agents that end after 2 and after 4 steps, each by itself, and whose row writer has no other end."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        flags = Composite(done=Binary(shape=(1,), dtype=torch.bool))
-        self.observation_spec = Composite({name: Composite(count=Unbounded((1,))) for name in ("left", "right")})
-        self.reward_spec = Composite({name: Composite(reward=Unbounded((1,))) for name in ("left", "right")})
-        self.done_spec = Composite(left=flags, right=flags.clone())
-        self.action_spec = Unbounded((1,))
-        self.counts = {"left": 0, "right": 0}
-
-    shard_writer = None
-
-    def no_rows_reason(self):
-        return None
-
-    def make_row_writer(self):
-        return PairWriter(self)
-
-
-class PairWriter(RowWriter):
-    on_arrays = True
-    n = 1
-
-    def __init__(self, env):
-        self.env, self.layout = env, RowLayout.of(env)
-
-    def decode(self, actions):
-        return self.layout.actions.decode(actions)
-
-    def bind(self, rows, progress):
-        return BoundPair(self.env.counts, rows)
-
-
-class BoundPair(BoundWriter):
-    limits: ClassVar = {"left": 2, "right": 4}
-
-    def __init__(self, counts, rows):
-        self.counts, self.rows = counts, rows
-
-    def _write(self, arrays):
-        for name, count in self.counts.items():
-            arrays[name, "count"][0] = count
-            for flag in ("done", "terminated"):
-                arrays[name, flag][0] = count >= self.limits[name]
-
-    def step(self, actions, at=None):
-        for name in self.counts:
-            self.counts[name] += 1
-            self.rows.next[name, "reward"][0] = actions[0]
-        self._write(self.rows.next)
-        return [(0, False, False)] if any(self.counts[name] >= limit for name, limit in self.limits.items()) else []
-
-    def reset(self, at, env_info=None):
-        for name, limit in self.limits.items():
-            if env_info is not None or self.counts[name] >= limit:
-                self.counts[name] = 0
-        self._write(self.rows.root)
-
-
-def counts_of_pair(data):
-    return [data[name, "count"].flatten().tolist() for name in ("left", "right")]
 
 
 def test_on_rows_each_agent_begins_again_by_itself():

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("mlagents_envs")
 
-from steppe import ParallelEnv, SerialEnv, SyncDataCollector, check_env_specs, make_env
+from steppe import ParallelEnv, SerialEnv, SyncDataCollector, TransformedEnv, check_env_specs, make_env
 from steppe.errors import ArgumentError, EnvNotFound, NotSupported, SpecError
 from steppe_unity import UnityMLAgentsEnv, UnityMLAgentsWrapper
 from tests.envs.unity.games import Relay, mock_game
@@ -97,9 +97,10 @@ def test_a_step_loop_equals_the_library():
     assert_equal_to_library(torch.stack(steps), seed=4)
 
 
+@pytest.mark.parametrize("around", [lambda env: env, TransformedEnv], ids=["alone", "transformed"])
 @pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
-def test_rows_of_a_batch_equal_the_library(kind):
-    batch = kind(2, [lambda: make_relay(1), lambda: make_relay(2)])
+def test_rows_of_a_batch_equal_the_library(kind, around):
+    batch = kind(2, [lambda: around(make_relay(1)), lambda: around(make_relay(2))])
     data = batch.rollout(25, break_when_any_done=False)
     batch.close()
 

@@ -31,8 +31,8 @@ class TensorDictRow:
 
     def __init__(self, env: Any, storage: Storage, row: int, progress: Progress, loose: LooseRows) -> None:
         self.env, self.row, self._progress, self._loose = env, row, progress, loose
-        #: Whether the environment makes the root of its next step with a method of its own.
-        self._makes_roots = bool(env.overridden_methods & ROOT_METHODS)
+        #: Whether the environment makes the root of its next step: with a method of its own, or on rows, in less time.
+        self._makes_roots = bool(env.overridden_methods & ROOT_METHODS) or (not env.batch_size and env.row_steps)
         #: The root after a step that ended something, until :meth:`begin_anew`.
         self._ended: TensorDict | None = None
         spec = storage.spec.exclude("next")

@@ -211,11 +211,6 @@ class UnityMLAgentsWrapper(LibraryWrapper):
         """Make the row writer of the game."""
         return GameWriter(self)
 
-    @property
-    def shard_writer(self) -> None:
-        """None: a batch steps a game on TensorDicts, because its reset masks are for single agents."""
-        return
-
     # -- on TensorDicts -------------------------------------------------------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:

@@ -139,8 +139,8 @@ class RowWriter:
 
 
 def writer_of_one(env: Any) -> RowWriter | None:
-    """Return the writer of an environment in a batch; None if it has no writer or is a batch itself."""
-    writer: RowWriter | None = None if env.batch_size else env.shard_writer
+    """Return the writer of an environment in a batch; None without one, for a batch, or if only its agents end."""
+    writer: RowWriter | None = None if env.batch_size or "done" not in env.done_keys else env.shard_writer
     return writer
 
 
