@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import socket
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -128,6 +129,45 @@ def test_a_file_without_such_weights_is_named(tmp_path):
         convnet_weights(tmp_path / "a.pt", "r3m")
     with pytest.raises(SpecError, match="no entry 'vip'"):
         convnet_weights(tmp_path / "b.pt", "vip")
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc", b"no HTTP\r\n"])
+def test_a_broken_answer_names_the_file_and_its_place(answer, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def serve():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(WeightsNotFound, match=rf":{port}/net.pt cannot be read .* put it at .*mine.pt"):
+            fetch(WeightsFile(f"http://127.0.0.1:{port}/net.pt", "mine.pt"), tmp_path / "cache")
+        thread.join(CHILD)
+
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Not found</html>", b"PK\x03\x04 half an archive"])
+def test_a_damaged_file_is_named_and_is_not_executed(content, tmp_path):
+    (tmp_path / "r3m_18.pt").write_bytes(content)
+
+    with pytest.raises(WeightsNotFound, match=r"r3m_18\.pt cannot be read as weights .* Remove it") as caught:
+        R3MTransform("resnet18", size=16, download=True, download_path=str(tmp_path))
+
+    assert "weights_only" not in str(caught.value)
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    network = R3MTransform("resnet18", size=16).network.convnet
+    weights = {f"module.convnet.{name}": value for name, value in network.state_dict().items()}
+    torch.save({"r3m": weights}, tmp_path / "r3m_34.pt")
+
+    with pytest.raises(SpecError, match=r"r3m_34\.pt has the weights of another network than 'resnet34'"):
+        R3MTransform("resnet34", size=16, download=True, download_path=str(tmp_path))
 
 
 def test_all_published_names_are_known():

@@ -116,12 +116,16 @@ class PretrainedTransform(Compose):
             tv_weights: weights of torchvision, or their name. ``None``: those of the model.
 
         Raises:
-            WeightsNotFound: the file is neither in the cache nor can it be downloaded.
+            WeightsNotFound: the file is neither in the cache nor can it be downloaded, or it is damaged.
+            SpecError: the file has the weights of another network.
         """
         convnet = self.network.convnet
         if tv_weights is None:
             path = fetch(self.files[self.model_name], dir_prefix)
-            convnet.load_state_dict(convnet_weights(path, self.entry))
+            try:
+                convnet.load_state_dict(convnet_weights(path, self.entry))
+            except RuntimeError as error:
+                raise SpecError(f"{path} has the weights of another network than {self.model_name!r}.") from error
             return
         weights = convnet_weights(fetch(of_torchvision(tv_weights, self.model_name), dir_prefix))
         # The last layer is another one, or none.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
+import pickle
 import re
 import tempfile
 import urllib.error
@@ -125,10 +127,10 @@ def _download(file: WeightsFile, path: Path) -> None:
                         digest.update(block)
                         target.write(block)
                     expected = source.headers.get("Content-Length")
-            except OSError as error:  # URLError among them
+            except (OSError, http.client.HTTPException) as error:  # OSError: URLError is one
                 raise WeightsNotFound(
                     f"The weights {file.name!r} are not in {path.parent}, and {file.url} cannot be read "
-                    f"({getattr(error, 'reason', error)}). Download this file elsewhere and put it at {path}."
+                    f"({str(getattr(error, 'reason', error)).strip()}). Download this file elsewhere and put it at {path}."
                 ) from error
             size = target.tell()
         found = digest.hexdigest()
@@ -163,8 +165,16 @@ def convnet_weights(path: Path, entry: str | None = None) -> dict[str, torch.Ten
 
     Raises:
         SpecError: the file has no such weights.
+        WeightsNotFound: the file is damaged, or it is another file.
     """
-    loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        # Without torch's text, which suggests to execute what is in the file.
+        raise WeightsNotFound(
+            f"{path} cannot be read as weights ({type(error).__name__}), so it is damaged or another file. Remove it, "
+            "and it is downloaded again."
+        ) from None
     if entry is None:
         return dict(loaded)
     if not isinstance(loaded, Mapping) or entry not in loaded:
