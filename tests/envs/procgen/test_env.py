@@ -136,7 +136,9 @@ def test_an_unknown_name_gets_a_close_one():
         make_env("procgen:coinrunn")
 
 
-@pytest.mark.parametrize("kwargs", [{"distribution_mode": "simple"}, {"levels": 3}])
+@pytest.mark.parametrize(
+    "kwargs", [{"distribution_mode": "simple"}, {"levels": 3}, {"num_envs": 0}, {"num_envs": True}]
+)
 def test_arguments_that_procgen_refuses_are_named(kwargs):
     with pytest.raises(ArgumentError, match=next(iter(kwargs))):
         ProcgenEnv("maze", **kwargs)

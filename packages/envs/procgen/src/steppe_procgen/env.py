@@ -203,6 +203,8 @@ class ProcgenEnv(ProcgenWrapper):
         categorical_action_encoding: bool = True,
         **kwargs: Any,
     ) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+            raise ArgumentError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
         # The library ends the process for an unknown name.
         if env_name not in env_names():
             raise env_not_found("procgen", env_name, names=env_names())
@@ -235,4 +237,7 @@ def _make(name: str, num_envs: int, settings: dict[str, Any]) -> Any:
     try:
         return ProcgenGym3Env(num=num_envs, env_name=name, **settings)
     except (AssertionError, TypeError) as error:
-        raise ArgumentError(f"Procgen cannot make {name!r} with {settings}: {error}") from error
+        # Some of the library's assertions have no text.
+        raise ArgumentError(
+            f"Procgen cannot make {name!r} with {settings}: {str(error) or 'a value is invalid'}"
+        ) from error

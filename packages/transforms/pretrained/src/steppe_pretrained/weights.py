@@ -128,9 +128,10 @@ def _download(file: WeightsFile, path: Path) -> None:
                         target.write(block)
                     expected = source.headers.get("Content-Length")
             except (OSError, http.client.HTTPException) as error:  # OSError: URLError is one
+                reason = str(getattr(error, "reason", error)).strip()
                 raise WeightsNotFound(
-                    f"The weights {file.name!r} are not in {path.parent}, and {file.url} cannot be read "
-                    f"({str(getattr(error, 'reason', error)).strip()}). Download this file elsewhere and put it at {path}."
+                    f"The weights {file.name!r} are not in {path.parent}, and {file.url} cannot be read ({reason}). "
+                    f"Download this file elsewhere and put it at {path}."
                 ) from error
             size = target.tell()
         found = digest.hexdigest()
