@@ -118,6 +118,23 @@ def test_a_fall_in_the_last_step_is_no_truncation() -> None:
     assert torch.equal(last["truncated"], ~last["terminated"])
 
 
+@pytest.mark.parametrize("name", ["Breakout-MinAtar", "SpaceInvaders-MinAtar"])
+def test_a_limit_truncates_games_that_remember_their_end(name: str) -> None:
+    limit = 9
+    free = GymnaxEnv(name, batch_size=16)
+    free.set_seed(3)
+    ends = free.rollout(60, break_when_any_done=False)["next", "terminated"]
+    limited = GymnaxEnv(name, batch_size=16, env_params={"max_steps_in_episode": limit})
+    limited.set_seed(3)
+    data = limited.rollout(limit, break_when_any_done=False)["next"]
+
+    assert ends.any()
+    assert torch.equal(data["terminated"], ends[:, :limit])
+    running = ~ends[:, :limit].any(1)
+    assert running.any()
+    assert torch.equal(data["truncated"][:, -1] & running, running)
+
+
 def test_each_step_draws_from_a_fresh_key() -> None:
     env = GymnaxEnv("Asterix-MinAtar", batch_size=2)
     env.set_seed(0)

@@ -38,3 +38,6 @@ def test_other_objects_are_refused():
 def test_names_are_listed():
     assert {"CartPole-v1", "Breakout-MinAtar"} <= set(GymnaxEnv.available_envs)
     assert "SimpleBandit-bsuite" not in GymnaxEnv.available_envs
+    for name, reason in (("SimpleBandit-bsuite", "own reset"), ("MNISTBandit-bsuite", "downloads MNIST")):
+        with pytest.raises(NotSupported, match=reason):
+            GymnaxEnv(name)

@@ -178,7 +178,15 @@ def test_objects_that_are_no_substrates_are_refused():
         MeltingpotWrapper(SMALL)
 
 
-@pytest.mark.parametrize(("kwargs", "error"), [({"batch_size": [2]}, NotSupported), ({"max_steps": 0}, ArgumentError)])
+@pytest.mark.parametrize(
+    ("kwargs", "error"),
+    [
+        ({"batch_size": [2]}, NotSupported),
+        ({"frame_skip": 2}, NotSupported),
+        ({"max_steps": 0}, ArgumentError),
+        ({"max_steps": 2.5}, ArgumentError),
+    ],
+)
 def test_arguments_without_meaning_are_refused(kwargs, error):
     with pytest.raises(error):
         MeltingpotEnv(SMALL, **kwargs)

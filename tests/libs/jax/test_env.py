@@ -18,7 +18,7 @@ import numpy as np
 
 from steppe import SyncDataCollector, check_env_specs
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Bounded
+from steppe.specs import Bounded, Categorical
 from steppe_jax import EnvFunctions, JaxEnv, Outcome, fork_check
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -98,6 +98,22 @@ def test_the_state_in_the_data_equals_the_librarys() -> None:
     assert td["state", "key"].view(torch.uint32).tolist() == np.asarray(state["key"]).tolist()
     assert td["state", "t"].dtype is torch.int16
     np.testing.assert_allclose(env.native_state(td)["x"], state["x"], rtol=1e-6)
+
+
+def test_a_state_with_an_empty_leaf_is_read_from_data() -> None:
+    def reset(key: jax.Array) -> tuple[Any, Outcome]:
+        state = {"x": jax.random.uniform(key, (2,)), "empty": jnp.zeros((0,))}
+        return state, Outcome(state["x"], jnp.zeros(()), jnp.array(False), jnp.array(False))
+
+    def step(state: Any, action: jax.Array) -> tuple[Any, Outcome]:
+        return state, Outcome(state["x"], jnp.zeros(()), jnp.array(False), jnp.array(False))
+
+    env = JaxEnv(EnvFunctions(reset, step, jax.ShapeDtypeStruct((), jnp.int32)), action_spec=Categorical(2))
+    for td in (env.reset(), env.reset(TensorDict({}, [3]))):
+        state = env.native_state(td, row=td.numel() - 1)
+
+        assert state["empty"].shape == (0,)
+        np.testing.assert_array_equal(state["x"], td["observation"].reshape(-1, 2)[-1].numpy())
 
 
 def test_ended_rows_restart_independently() -> None:

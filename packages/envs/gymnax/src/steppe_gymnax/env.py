@@ -13,7 +13,7 @@ from steppe.registry import AvailableEnvs, env_not_found
 from steppe_jax import JaxEnv
 
 from .functions import action_spec, changed_params, env_functions
-from .names import env_names
+from .names import BROKEN, env_names
 
 __all__ = ["GymnaxEnv", "GymnaxWrapper"]
 
@@ -110,6 +110,7 @@ class GymnaxEnv(GymnaxWrapper):
 
     Raises:
         EnvNotFound: Gymnax has no such environment.
+        NotSupported: the environment is broken in Gymnax.
         SpecError: the environment has no such parameter.
     """
 
@@ -130,6 +131,8 @@ class GymnaxEnv(GymnaxWrapper):
 
         if env_name not in registered_envs:
             raise env_not_found("gymnax", env_name)
+        if env_name in BROKEN:
+            raise NotSupported(f"Gymnax lists {env_name!r}, but cannot make it: {BROKEN[env_name]}.")
         base_kwargs = base_arguments(kwargs)
         env, params = gymnax.make(env_name, **kwargs)
         super().__init__(

@@ -41,13 +41,20 @@ def env_functions(env: Any, params: Any) -> EnvFunctions:
         return state, Outcome(observation, jnp.zeros((), jnp.float32), no, no)
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Outcome]:
-        observation, state, reward, done, _ = env.step_env(key, state, action, params)
+        observation, following, reward, done, _ = env.step_env(key, state, action, params)
         done = jnp.asarray(done, bool).reshape(())
         # Gymnax has one flag. The step is the last one of a task if it would be without a time limit, too.
-        ended = done if unlimited is None else jnp.asarray(env.is_terminal(state, unlimited), bool).reshape(())
-        terminated = done & ended
+        if unlimited is None:
+            ended = done
+        elif hasattr(following, "terminal"):
+            # Some states remember that the episode is over, by the time limit too, so the step is made without a limit.
+            # The compiler computes only once what both steps share.
+            ended = env.step_env(key, state, action, unlimited)[3]
+        else:
+            ended = env.is_terminal(following, unlimited)
+        terminated = done & jnp.asarray(ended, bool).reshape(())
         reward = jnp.asarray(reward, jnp.float32).reshape(())
-        return state, Outcome(observation, reward, terminated, done & ~terminated)
+        return following, Outcome(observation, reward, terminated, done & ~terminated)
 
     space = env.action_space(params)
     return with_random_key(reset, step, jax.ShapeDtypeStruct(tuple(space.shape), jnp.dtype(space.dtype)))

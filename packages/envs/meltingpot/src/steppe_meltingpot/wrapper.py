@@ -93,8 +93,8 @@ class MeltingpotWrapper(LibraryWrapper, ArrayEnv):
             )
         if kwargs.get("batch_size"):
             raise NotSupported("A substrate has no batch_size. For a batch, call ParallelEnv(n, 'meltingpot:...').")
-        if max_steps is not None and max_steps < 1:
-            raise ArgumentError(f"max_steps must be at least 1, found {max_steps}.")
+        if max_steps is not None and (isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1):
+            raise ArgumentError(f"max_steps must be an integer >= 1, found {max_steps!r}.")
         super().__init__(device=device, **kwargs)
         self.wrap_library(env)
         state = self.__dict__

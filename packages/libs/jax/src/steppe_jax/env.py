@@ -309,7 +309,8 @@ class JaxEnv(LibraryWrapper):
                     "The state is in the data (state_in_data=True): pass the TensorDict that reset or step returned."
                 )
             pairs = zip(self.state_entries, functions.state_leaves, strict=True)
-            leaves = [to_argument(self._native_state(tensordict.get(key), leaf, -1)) for key, leaf in pairs]
+            n = max(1, tensordict.numel())
+            leaves = [to_argument(self._native_state(tensordict.get(key), leaf, n)) for key, leaf in pairs]
         if leaves is None:
             raise SpecError("There is no state before the first reset: call env.reset().")
         return functions.state_tree([leaf[row] for leaf in leaves])
