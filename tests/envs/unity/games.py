@@ -42,7 +42,7 @@ def mock_game(*, discrete=False, seed=0):
         return UnityEnvironment(" ", seed=seed)
 
 
-def _sensor(name, shape):
+def sensor(name, shape):
     properties = (DimensionProperty.UNSPECIFIED,) * len(shape)
     return ObservationSpec(tuple(shape), properties, ObservationType.DEFAULT, name)
 
@@ -58,8 +58,8 @@ class Relay(BaseEnv):
     def __init__(self, runners=2, seed=0):
         self.runners, self.seed = runners, seed
         self.specs = {
-            "runner": BehaviorSpec([_sensor("eyes", (2, 3)), _sensor("", (4,))], ActionSpec(2, (3, 2))),
-            "guard": BehaviorSpec([_sensor("ears", (1,))], ActionSpec(1, ())),
+            "runner": BehaviorSpec([sensor("eyes", (2, 3)), sensor("", (4,))], ActionSpec(2, (3, 2))),
+            "guard": BehaviorSpec([sensor("ears", (1,))], ActionSpec(1, ())),
         }
         self.sent, self.closed, self.resets = [], False, 0
 
