@@ -89,7 +89,7 @@ def test_an_agent_that_ends_twice_in_a_step_gets_both_rewards():
     assert column(behavior, "group_reward") == pytest.approx([0, 0.4, 0])
 
 
-def test_masks_are_those_of_agents_that_decide():
+def test_agents_that_do_not_decide_have_masks_of_true():
     behavior = three()
     forbidden = [np.array([[True, False, False]]), np.array([[False, True]])]
     behavior.read(decisions([5], [1], forbidden), terminals())
