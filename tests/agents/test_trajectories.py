@@ -42,7 +42,11 @@ def test_slices_and_masks_keep_steps_and_infos_together(record: Trajectories, tm
         assert torch.equal(first, part.env_info["env_id"])
         assert torch.equal(first, part.agent_info["agent_id"])
     kept = record.memmap(tmp_path / "kept")
-    assert_equal_data(Trajectories.load_memmap(tmp_path / "kept").steps, kept.steps)
+    read = Trajectories.load_memmap(tmp_path / "kept")
+    assert_equal_data(read.steps, kept.steps)
+    assert read.length.tolist() == [3, 1, 5, 2]
+    for name in ("agent_info", "env_info", "agent_state"):
+        assert_equal_data(getattr(read, name), getattr(record, name))
 
 
 def test_rows_of_different_lengths_are_joined(record: Trajectories) -> None:

@@ -111,6 +111,19 @@ def test_the_first_request_decides_which_options_there_are(env: Any, workers: in
         assert set(collector.execute(n_steps=1).result().steps["observation"][:, 0, 2].tolist()) == {2.5}
 
 
+@pytest.mark.parametrize(("env", "workers"), [(plain, 0), (batch, 0), (batch, 2)])
+def test_a_reset_may_be_the_first_request(env: Any, workers: int) -> None:
+    """Its values hold in slices, and in batches too."""
+    with Collector(env, num_workers=workers, frames_per_batch=8) as collector:
+        n = (2 if env is batch else 1) * max(workers, 1)
+        collector.reset(env_info={"start": [1.5 + lane for lane in range(n)]})
+        expected = [1.5 + lane for lane in range(n)]
+        assert next(collector)["observation"][..., 2].reshape(n, -1)[:, 0].tolist() == expected
+        collector.reset(env_info={"start": [2.5 + lane for lane in range(n)]})
+        found = collector.execute(n_steps=1).result()
+        assert found.steps["observation"][:, 0, 2].tolist() == [2.5 + lane for lane in range(n)]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_attributes_may_be_named_by_the_first_request(workers: int) -> None:
     def make() -> Any:

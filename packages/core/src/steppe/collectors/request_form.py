@@ -62,8 +62,10 @@ class RequestForm:
     reset_kwargs: Mapping[str, Any] = MappingProxyType({})
 
     def _reset_with(self, kwargs: dict[str, Any]) -> None:
-        # An agent's infos, and infos of rows of several workers, are the concern of requests alone.
-        if self._requests is None and "agent_info" not in kwargs and not (self.backend.num_workers and kwargs):
+        # An agent's infos, undeclared ones, and those of rows of several workers are the concern of requests alone.
+        declared = "env_info" not in kwargs or not self.backend.env_info_spec.is_empty()
+        alone = "agent_info" in kwargs or (self.backend.num_workers and kwargs)
+        if self._requests is None and declared and not alone:
             self.backend.reset(kwargs)
         else:
             self.requests.reset(dict(kwargs))
