@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -269,9 +270,10 @@ class EnvConformance:
         # A seed determines all later episodes, not only the first one.
         actions = self._actions(env)
         runs = []
-        for _ in range(2):
-            env.set_seed(0)
-            runs.append([env.rollout(len(actions), actions=actions) for _ in range(_EPISODES)])
+        with _repeating_actions(env):
+            for _ in range(2):
+                env.set_seed(0)
+                runs.append([env.rollout(len(actions), actions=actions) for _ in range(_EPISODES)])
         for episode, (first_run, second_run) in enumerate(zip(*runs, strict=True), 1):
             assert_equal_data(
                 second_run,
@@ -290,17 +292,18 @@ class EnvConformance:
         require(self, "episodes_differ")
         actions = self._actions(env)
         firsts = []
-        for seed in (0, 1, 2):
-            self._seed(env, seed)
-            firsts.append(env.rollout(len(actions), actions=actions))
-        if not any(_differ(firsts[0], other) for other in firsts[1:]):
-            pytest.skip("episodes begin alike for all seeds")
-        for seed in (0, 1):
-            self._seed(env, seed)
-            env.reset()
-            second = env.rollout(len(actions), actions=actions)
-            if any(_differ(second, env.rollout(len(actions), actions=actions)) for _ in range(_EPISODES)):
-                return
+        with _repeating_actions(env):
+            for seed in (0, 1, 2):
+                self._seed(env, seed)
+                firsts.append(env.rollout(len(actions), actions=actions))
+            if not any(_differ(firsts[0], other) for other in firsts[1:]):
+                pytest.skip("episodes begin alike for all seeds")
+            for seed in (0, 1):
+                self._seed(env, seed)
+                env.reset()
+                second = env.rollout(len(actions), actions=actions)
+                if any(_differ(second, env.rollout(len(actions), actions=actions)) for _ in range(_EPISODES)):
+                    return
         raise AssertionError(
             f"with the same actions, {_EPISODES} episodes after the first one are equal, although different seeds give "
             "different episodes. A reset without a seed seeds the generator again, as default_rng(seed or 0) does. "
@@ -313,9 +316,10 @@ class EnvConformance:
         require(self, "seed_matters")
         actions = self._actions(env)
         data = []
-        for seed in (0, 1, 2):
-            self._seed(env, seed)
-            data.append(env.rollout(self.steps, actions=actions, break_when_any_done=False))
+        with _repeating_actions(env):
+            for seed in (0, 1, 2):
+                self._seed(env, seed)
+                data.append(env.rollout(self.steps, actions=actions, break_when_any_done=False))
         same = [not _differ(data[0], other) for other in data[1:]]
         assert not all(same), "three seeds gave the same data for the same actions"
 
@@ -329,14 +333,15 @@ class EnvConformance:
         first, second = self._two_actions(batch)
         others = _other_rows(batch, first)
         steps = []
-        for reset_row_one in (True, False):
-            td = batch.step(self._begin(batch).update(first))
-            ended = _ended(batch, td["next"])
-            ended[1] |= reset_row_one
-            root = batch.step_mdp(td)
-            if bool(ended.any()):
-                root = batch.reset(root.set("_reset", ended.unsqueeze(-1)))
-            steps.append(batch.step(root.update(second))["next"][others])
+        with _repeating_actions(batch):
+            for reset_row_one in (True, False):
+                td = batch.step(self._begin(batch).update(first))
+                ended = _ended(batch, td["next"])
+                ended[1] |= reset_row_one
+                root = batch.step_mdp(td)
+                if bool(ended.any()):
+                    root = batch.reset(root.set("_reset", ended.unsqueeze(-1)))
+                steps.append(batch.step(root.update(second))["next"][others])
         with_reset, without = steps
         assert_equal_data(
             with_reset, without, "a step of the environments that were not reset, after the reset of another,"
@@ -352,9 +357,10 @@ class EnvConformance:
         root = self._begin(batch)
         mask = torch.zeros(root.batch_size, dtype=torch.bool, device=batch.device or "cpu")
         mask[1] = True
-        td = batch.step(root.update(actions).set("_step", mask))
-        waited = batch.step(batch.step_mdp(td).update(actions).set("_step", ~mask))["next"]
-        once = batch.step(self._begin(batch).update(actions))["next"]
+        with _repeating_actions(batch):
+            td = batch.step(root.update(actions).set("_step", mask))
+            waited = batch.step(batch.step_mdp(td).update(actions).set("_step", ~mask))["next"]
+            once = batch.step(self._begin(batch).update(actions))["next"]
         assert_equal_data(
             waited[others], once[others], "the first step of environments that were excluded from the step of another"
         )
@@ -565,6 +571,22 @@ def _other_rows(batch: EnvBase, data: TensorDictBase) -> list[int]:
     if data.batch_dims != 1 or data.batch_size[0] < 2:
         pytest.skip(f"a batch of size {tuple(data.batch_size)} does not have two environments")
     return [row for row in range(data.batch_size[0]) if row != 1]
+
+
+@contextmanager
+def _repeating_actions(env: EnvBase) -> Iterator[None]:
+    """Explain an error of a step whose action was drawn in another episode, where the masks were others."""
+    try:
+        yield
+    except Exception as error:
+        if not env.action_masks:
+            raise
+        raise AssertionError(
+            f"a step raised {type(error).__name__}: {error}\n"
+            f"The kit repeats actions in other episodes, where the masks {[*env.action_masks.values()]} may forbid "
+            "them: let a step ignore forbidden actions, or skip the tests that repeat actions with "
+            "deterministic = False, seed_matters = False and independent_rows = False"
+        ) from error
 
 
 def _ended(env: EnvBase, following: TensorDictBase) -> torch.Tensor:
