@@ -20,7 +20,10 @@ _MULTI_AGENT = {"categorical_actions", "group_map"}
 
 #: TorchRL's classes of the library wrappers, and the arguments that its users write, beside those of EnvBase.
 CLASSES: dict[str, dict[str, set[str]]] = {
-    "brax": {"BraxEnv": {"cache_clear_frequency", "requires_grad"}, "BraxWrapper": {"requires_grad"}},
+    "brax": {
+        "BraxEnv": {"cache_clear_frequency", "requires_grad", "num_workers", "categorical_action_encoding"},
+        "BraxWrapper": {"cache_clear_frequency", "requires_grad", "categorical_action_encoding"},
+    },
     "dm-control": {
         "DMControlEnv": {"from_pixels", "pixels_only", "camera_id", "render_kwargs", "num_workers", "frame_skip"},
         "DMControlWrapper": {"from_pixels", "pixels_only", "frame_skip"},
@@ -47,7 +50,10 @@ CLASSES: dict[str, dict[str, set[str]]] = {
         "PettingZooEnv": {"parallel", "return_state", "use_mask", "seed", "done_on_any", *_MULTI_AGENT},
         "PettingZooWrapper": {"return_state", "use_mask", "seed", "done_on_any", *_MULTI_AGENT},
     },
-    "playground": {"MujocoPlaygroundEnv": set(), "MujocoPlaygroundWrapper": set()},
+    "playground": {
+        "MujocoPlaygroundEnv": {"config", "config_overrides", "num_workers", "agent_mapping"},
+        "MujocoPlaygroundWrapper": {"agent_mapping"},
+    },
     "procgen": {"ProcgenEnv": {"num_envs"}, "ProcgenWrapper": set()},
     "robohive": {"RoboHiveEnv": {"from_pixels", "from_depths"}},
     "safety-gymnasium": {"SafetyGymnasiumEnv": {"from_pixels", "frame_skip"}, "SafetyGymnasiumWrapper": {"frame_skip"}},
@@ -57,7 +63,7 @@ CLASSES: dict[str, dict[str, set[str]]] = {
     },
     "unity": {"UnityMLAgentsEnv": set(_MULTI_AGENT), "UnityMLAgentsWrapper": set(_MULTI_AGENT)},
     "vmas": {
-        "VmasEnv": {"num_envs", "continuous_actions", "max_steps", *_MULTI_AGENT},
+        "VmasEnv": {"num_envs", "continuous_actions", "max_steps", "seed", "scenario_kwargs", *_MULTI_AGENT},
         "VmasWrapper": set(_MULTI_AGENT),
     },
 }

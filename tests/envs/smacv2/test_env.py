@@ -200,6 +200,13 @@ def test_battles_made_elsewhere_are_wrapped():
         SMACv2Wrapper(object())
 
 
+@pytest.mark.parametrize("name", ["frame_skip", "reward_spars"])
+def test_an_argument_that_the_library_lacks_is_named(name):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        SMACv2Env("3m", **{name: 2})
+    assert SMACv2Env("3m", difficulty="5", conic_fov=True).group_map == {"agents": ["0", "1", "2"]}
+
+
 def test_an_unknown_map_gets_a_close_one():
     with pytest.raises(EnvNotFound, match="Did you mean '10gen_terran'"):
         make_env("smacv2:10gen_teran")

@@ -56,6 +56,50 @@ class Game:
         self.open = False
 
 
+#: Settings of the library that the double takes and ignores.
+_SETTINGS = frozenset(
+    [
+        "step_mul",
+        "move_amount",
+        "difficulty",
+        "game_version",
+        "obs_all_health",
+        "obs_own_health",
+        "obs_last_action",
+        "obs_pathing_grid",
+        "obs_terrain_height",
+        "obs_instead_of_state",
+        "obs_timestep_number",
+        "obs_own_pos",
+        "obs_starcraft",
+        "conic_fov",
+        "num_fov_actions",
+        "state_last_action",
+        "state_timestep_number",
+        "reward_only_positive",
+        "reward_death_value",
+        "reward_win",
+        "reward_defeat",
+        "reward_negative_scale",
+        "reward_scale",
+        "reward_scale_rate",
+        "use_unit_ranges",
+        "min_attack_range",
+        "kill_unit_step_mul",
+        "fully_observable",
+        "replay_dir",
+        "replay_prefix",
+        "window_size_x",
+        "window_size_y",
+        "heuristic_ai",
+        "heuristic_rest",
+        "debug",
+        "prob_obs_enemy",
+        "cheap_talk",
+    ]
+)
+
+
 class StarCraft2Env:
     """A battle on one map.
 
@@ -65,7 +109,7 @@ class StarCraft2Env:
         continuing_episode: say in the info that the time has ended.
         reward_sparse: 1 for a victory, -1 for a defeat, otherwise 0.
         capability_config: settings of the teams.
-        **kwargs: settings that this double ignores.
+        **kwargs: settings of the library that this double ignores; others are errors, as in the library.
     """
 
     def __init__(
@@ -77,6 +121,8 @@ class StarCraft2Env:
         capability_config: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if unknown := sorted(kwargs.keys() - _SETTINGS):
+            raise TypeError(f"StarCraft2Env.__init__() got an unexpected keyword argument {unknown[0]!r}")
         params = get_smac_map_registry()[map_name]
         config = capability_config or {}
         teams = config.get("team_gen")
