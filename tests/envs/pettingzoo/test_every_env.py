@@ -51,7 +51,7 @@ def test_turns_fit_the_specs_over_ends_of_episodes(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(PARALLEL)])
-def test_parallel_steps_are_those_of_the_library(name):
+def test_parallel_steps_return_the_data_of_the_library(name):
     env = made(name)
     ale = find_spec("ale_py") if name.startswith("atari/") else None
     roms = {} if ale is None else {"auto_rom_install_path": str(Path(ale.origin).parent / "roms")}

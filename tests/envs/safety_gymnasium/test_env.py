@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +21,7 @@ from steppe import ParallelEnv, SerialEnv, SyncDataCollector, make_env
 from steppe.envs import next_seed
 from steppe.errors import ArgumentError, EnvNotFound
 from steppe_safety_gymnasium import SafetyGymnasiumEnv, SafetyGymnasiumWrapper
+from tests.limits import CHILD
 
 pytestmark = [pytest.mark.library, pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
 
@@ -95,6 +100,20 @@ def test_repeated_actions_add_up_costs():
     data = env.rollout(2)
     assert data["next", "cost"][:, 0].tolist() == [1.5, 1.0]
     assert data["next", "reward"][:, 0].tolist() == [6.0, 4.0]
+
+
+def test_the_library_can_be_imported_before_steppe():
+    """Mesa's LLVM, which mujoco loads with EGL, and that of Triton do not meet."""
+    program = (
+        "import safety_gymnasium\nfrom steppe import make_env\n"
+        f"print(make_env('safety:{NAME}').rollout(2, break_when_any_done=False).shape)"
+    )
+    environment = {**os.environ, "MUJOCO_GL": "egl"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=CHILD, env=environment
+    )
+
+    assert (done.returncode, done.stdout) == (0, "torch.Size([2])\n"), done.stderr
 
 
 def test_a_wrong_frame_skip_is_refused():

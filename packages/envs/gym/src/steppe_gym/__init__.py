@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import steppe_gym_like
 from steppe.imports import lazy_exports
 from steppe.versions import gym_backend as gym_backend
 from steppe.versions import set_gym_backend as set_gym_backend
@@ -44,3 +45,5 @@ else:
         },
     )
     __all__ += ["gym_backend", "set_gym_backend"]
+
+steppe_gym_like.keep_llvm_apart()
