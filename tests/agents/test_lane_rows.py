@@ -9,10 +9,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from steppe import Collector, Composite, ParallelEnv, SerialEnv, StepCounter, TransformedEnv, Unbounded
+from steppe import Collector, Composite, EnvBase, ParallelEnv, SerialEnv, StepCounter, TransformedEnv, Unbounded
 from steppe_agents import lane_rows
+from steppe_gym import GymEnv
 from steppe_testing import assert_equal_data
-from tests.core.collectors.counters_and_walks import UniformAgent, wrapped_walk
+from tests.core.collectors.counters_and_walks import UniformAgent, make, wrapped_walk
 
 
 class Counting(UniformAgent):
@@ -123,3 +124,23 @@ def test_an_entry_that_changes_in_rows_is_named() -> None:
             collector.get()
         calls.clear()
         assert len(collector.execute(n_steps=2).result()) == 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_actions_may_have_another_dtype(lanes: int | None, workers: int) -> None:
+    """Actions with the values of their spec are taken and stored in its dtype, as in batches."""
+
+    def act(tensordict: TensorDict) -> TensorDict:
+        first = tensordict["observation"][..., 2] > 0
+        return tensordict.set("action", torch.stack([first, ~first], -1))
+
+    def env() -> EnvBase:
+        return GymEnv("CartPole-v1") if lanes is None else SerialEnv(lanes, "gym:CartPole-v1")
+
+    with make(workers, env, act) as collector:
+        found = collector.execute(n_episodes=5).result()
+    action = found.steps["action"][found.mask()]
+    assert action.dtype is GymEnv("CartPole-v1").action_spec.dtype
+    assert torch.equal(action[:, 0] == 1, found.steps["observation"][found.mask()][:, 2] > 0)
+    assert action.sum(-1).eq(1).all()

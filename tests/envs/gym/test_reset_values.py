@@ -14,7 +14,7 @@ pytest.importorskip("steppe_agents")
 
 import gymnasium
 
-from steppe import Collector, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
+from steppe import Collector, ParallelEnv, PolicyBank, SerialEnv, StepCounter, TransformedEnv
 from steppe.errors import ArgumentError, InfoError, NotSupported, SpecError
 from steppe_gym import GymEnv, GymWrapper
 
@@ -134,6 +134,21 @@ def test_attributes_may_be_named_by_the_first_request(workers: int) -> None:
             collector.execute(env_info={"weight": [1.0, 2.0]})
         found = collector.execute(env_info={"count": [3, 4, 5]}).result()
         assert found.steps["observation"][:, 0, :2].tolist() == [[0.5, 3], [0.5, 4], [0.5, 5]]
+
+
+def test_tables_may_be_the_first_request() -> None:
+    """The shape of an attribute is known, so a dict may hold a table; options need a TensorDict for that."""
+    ids = {"policy_id": torch.arange(3).unsqueeze(1)}
+    bank = PolicyBank({n: lambda td, n=n: td.set("action", torch.eye(2)[[n % 2] * len(td)] > 0) for n in range(3)})
+    with Collector(SerialEnv(2, lambda: GymWrapper(wrapped(), env_info_to="attributes")), bank) as collector:
+        found = collector.execute(agent_info=ids, env_info={"size": torch.tensor([[1.5, 2.5, 3.5, 4.5]])}).result()
+        assert found.steps["observation"][:, :, 0, 0].tolist() == [[1.5, 2.5, 3.5, 4.5]] * 3
+    with Collector(batch(), bank) as collector:
+        infos = TensorDict({"start": torch.tensor([[1.5, 2.5, 3.5, 4.5]])}, [1, 4])
+        found = collector.execute(agent_info=ids, env_info=infos).result()
+        assert found.steps["observation"][:, :, 0, 2].tolist() == [[1.5, 2.5, 3.5, 4.5]] * 3
+        with pytest.raises(SpecError, match=r"at least one row, found infos of shape \(0,\)"):
+            collector.execute(agent_info=bank.select([1]), env_info={"start": torch.zeros(0)})
 
 
 def test_a_refused_first_request_decides_nothing() -> None:

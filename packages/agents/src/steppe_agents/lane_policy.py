@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import RandomActions, with_written
+from steppe.envs import RandomActions, action_rules, with_written
 from steppe.errors import SpecError
 from steppe.specs import CPU, torch_to_numpy_dtype_dict
 from steppe.storage import build_td, entries, find_entry
@@ -78,6 +78,9 @@ class LanePolicy:
         self._columns: list[tuple[Any, torch.Tensor, _Array | None, tuple[int, ...], torch.dtype]] = []
         self._init_column: _Array | None = None
         self._ids_column: _Array | None = None
+        env = self._env
+        rules = action_rules(env.full_action_spec, env.full_done_spec, batch_dims=len(env.batch_size))
+        self._rules = {rule.key: rule for rule in rules}
         for key, tensor in writer.tensors.items():
             if key == "is_init" and self._adds_init:
                 self._init_column = np.moveaxis(tensor.numpy(), 1, 0)
@@ -232,6 +235,9 @@ class LanePolicy:
                 or value.shape[1:] != shape
                 or value.requires_grad
             ):
+                if key in self._rules and isinstance(value, torch.Tensor):  # perhaps of another dtype
+                    some = None if at is _ALL else at
+                    value = self._rules[key].fit(value.detach(), value.shape[:1], rows=some)
                 value = _fitting(key, value, shape, dtype)
             if array is None:
                 tensor[t][at] = value

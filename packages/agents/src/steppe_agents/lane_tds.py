@@ -138,7 +138,9 @@ class LaneTds:
             if td.get("next").is_empty():
                 td = td.exclude("next")
         if not env.batch_dims:
-            td.set("next", env.step(td[0]).get("next").unsqueeze(0))
+            stepped = env.step(td[0])
+            for key in (*env.action_keys, "next"):  # the actions too, which are in the dtypes of their specs now
+                td.set(key, stepped.get(key).unsqueeze(0))
         elif len(lanes) == self._lanes.n:
             td = env.step(td)
         else:

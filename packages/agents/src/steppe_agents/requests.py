@@ -175,12 +175,13 @@ class Requests:
                 "finish() to run them to their end, or drop() to discard them."
             )
         agents = self._agent_infos(agent_info, "The request")
+        given = agents if agent_info is not None else None
         envs = self._env_infos(env_info)
-        shape = _shape(n_episodes, agents if agent_info is not None else None, envs)
+        shape = _shape(n_episodes, given, envs)
+        if self._infer_specs(given, envs):
+            envs = self._env_infos(env_info)
+            shape = _shape(n_episodes, given, envs)
         rows = shape.numel()
-        if rows < 1:
-            raise SpecError(f"A request needs at least one row, found n_episodes={rows}.")
-        self._infer_specs(agents if agent_info is not None else None, envs)
         segment = Segment(list(range(rows)), None, _rows_of(agents, shape), _rows_of(envs, shape))
         self._in_slices = False
         self._last = lambda: self._start(segment, rows, shape)
@@ -281,7 +282,8 @@ class Requests:
         kwargs = self._collector.reset_kwargs if kwargs is None else kwargs
         agents = self._of_lanes(self._agent_infos(kwargs.get("agent_info"), "The reset"), "agent_info")
         envs = self._of_lanes(self._env_infos(kwargs.get("env_info")), "env_info")
-        self._infer_specs(agents if kwargs.get("agent_info") is not None else None, envs)
+        if self._infer_specs(agents if kwargs.get("agent_info") is not None else None, envs):
+            envs = self._of_lanes(self._env_infos(kwargs["env_info"]), "env_info")
         return agents, envs
 
     @exclusive("finish")
@@ -375,10 +377,14 @@ class Requests:
             check_infos("env_info", infos, self.env_info_spec, "the env_info_spec of the environment")
         return infos
 
-    def _infer_specs(self, agents: TensorDict | None, envs: TensorDict | None) -> None:
+    def _infer_specs(self, agents: TensorDict | None, envs: TensorDict | None) -> bool:
         """Let the infos of the first request decide about those of later ones, if nothing declares them.
 
-        This is called after all other checks, because a request that is refused decides nothing.
+        This is called after the numbers of rows were checked, because a request that is refused decides nothing.
+
+        Returns:
+            Whether the ``env_info_spec`` was inferred. The shape of a value is known then, so a dict may hold a table,
+            and the infos must be read again.
 
         Raises:
             InfoError: the environment takes no ``env_info``.
@@ -387,7 +393,7 @@ class Requests:
         if agents is not None and self._first_infos is None:
             self._first_infos = make_composite_from_td(agents.reshape(-1)[0], unsqueeze_null_shapes=False)
         if envs is None or not self.env_info_spec.is_empty():
-            return
+            return False
         row: dict[str, Any] = dict(envs.reshape(-1)[0].clone().items())
         nested = sorted(name for name, value in row.items() if not isinstance(value, torch.Tensor))
         if nested:
@@ -399,8 +405,8 @@ class Requests:
                 "own write self.env_info_spec = Composite(name=Unbounded(shape, dtype=...)). GymEnv takes options of "
                 "reset, or attributes with env_info_to='attributes'."
             )
-        check_infos("env_info", envs, spec, "the env_info_spec of the environment")
         self.env_info_spec = spec
+        return True
 
     def _of_lanes(self, infos: TensorDict | None, name: str) -> TensorDict | None:
         """Return infos with a row for each lane. A single row is expanded to all lanes."""
@@ -481,6 +487,8 @@ def _shape(n_episodes: int | None, agents: TensorDict | None, envs: TensorDict |
             return torch.Size([n_episodes])
         name = max(shapes, key=lambda each: shapes[each].numel())
         raise SpecError(f"{name} has {shapes[name].numel()} rows, but n_episodes is {n_episodes}.")
+    if not shape.numel():
+        raise SpecError(f"A request needs at least one row, found infos of shape {tuple(shape)}.")
     return torch.Size(shape) if shape else torch.Size([1])
 
 
