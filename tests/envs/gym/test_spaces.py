@@ -397,3 +397,10 @@ def test_batched_actions_of_every_space_are_its_own(name, categorical):
 
     assert [len(raw.actions) for raw in raws] == [5, 5]  # each was checked by its environment
     assert str(raws[0].actions) != str(raws[1].actions)
+
+
+def test_conversions_are_registered_through_steppe_too():
+    import steppe
+    import steppe_gym
+
+    assert steppe.register_gym_spec_conversion is steppe_gym.register_gym_spec_conversion
