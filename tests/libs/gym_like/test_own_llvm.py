@@ -40,7 +40,7 @@ def printed(folder, program: str) -> list[str]:
     [
         "import mujoco.egl, steppe_gym",
         "import steppe_gym, mujoco.egl",
-        "import mujoco.egl, steppe_gym, steppe_dm_control",
+        "import mujoco.egl, steppe_dm_control, steppe_mo_gym",
     ],
 )
 def test_triton_calls_its_own_functions_after_mujoco(tmp_path, program):
