@@ -23,8 +23,8 @@ LINES = 34_100
 FOLDERS = {
     "batched": 3_460,
     "cli": 500,
-    "collectors": 5_000,
-    "envs": 7_770,
+    "collectors": 5_015,
+    "envs": 7_740,
     "registry": 1_900,
     "specs": 5_800,
     "storage": 700,

@@ -13,6 +13,7 @@ from torch import nn
 import steppe
 import steppe_gym
 import steppe_multi_agent
+import steppe_torchrl
 from steppe_testing import CountingEnv
 from tools.workspace import ROOT
 
@@ -115,7 +116,7 @@ def test_functions_of_environments_take_the_same_arguments():
         *("step_mdp", "check_env_specs", "make_composite_from_td", "terminated_or_truncated", "check_marl_grouping"),
         *("set_exploration_type", "exploration_type", "get_available_libraries", "RandomPolicy"),
     ]
-    homes = (steppe, steppe.envs, steppe_multi_agent)
+    homes = (steppe, steppe.envs, steppe_multi_agent, steppe_torchrl)
     ours = {name: next(getattr(home, name) for home in homes if hasattr(home, name)) for name in names}
     pairs = {name: (getattr(utils, name, None) or getattr(envs, name), ours[name]) for name in names}
 

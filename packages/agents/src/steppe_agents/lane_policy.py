@@ -22,6 +22,7 @@ __all__ = ["LanePolicy"]
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 _ALL = slice(None)
+_NO_ENTRIES: dict[str, Any] = {}
 
 
 class LanePolicy:
@@ -59,6 +60,10 @@ class LanePolicy:
             places: for each lane, the row of the infos that it has.
         """
         lanes = self._lanes
+        random = isinstance(lanes.act, RandomActions)
+        self._random: Any = lanes.act if random else None
+        #: Calls the policy; None for random actions.
+        self._act = None if random else lanes.act
         self._infos = lanes.infos_of_lanes if lanes.n_steps is not None else lanes.infos_of_rows
         self.places, self.began = np.array(places, np.int64), []
         self._agent_info, self._env_info = root.get("agent_info", None), root.get("env_info", None)
@@ -75,21 +80,34 @@ class LanePolicy:
             of_env: the entries that the environment writes.
         """
         self._writer = writer
-        self._columns: list[tuple[Any, torch.Tensor, _Array | None, tuple[int, ...], torch.dtype]] = []
+        #: The entries of the policy: those that numpy has as arrays, which copies a few numbers faster, and others.
+        self._arrays: list[tuple[Any, _Array, tuple[int, ...], Any]] = []
+        self._tensors: list[tuple[Any, torch.Tensor]] = []
+        self._states_before: list[tuple[Any, torch.Tensor]] = []
+        self._states_after: list[tuple[Any, torch.Tensor]] = []
         self._init_column: _Array | None = None
         self._ids_column: _Array | None = None
         env = self._env
         rules = action_rules(env.full_action_spec, env.full_done_spec, batch_dims=len(env.batch_size))
         self._rules = {rule.key: rule for rule in rules}
         for key, tensor in writer.tensors.items():
+            steps = tensor.transpose(0, 1)
             if key == "is_init" and self._adds_init:
-                self._init_column = np.moveaxis(tensor.numpy(), 1, 0)
+                self._init_column = steps.numpy()
                 self._init_column[writer.position :] = False
             elif key == ("collector", "traj_ids"):
-                self._ids_column = np.moveaxis(tensor.numpy(), 1, 0)
-            elif key not in of_env:
-                steps = tensor.transpose(0, 1)
-                self._columns.append((key, steps, _array(steps), tuple(tensor.shape[2:]), tensor.dtype))
+                self._ids_column = steps.numpy()
+            elif key in of_env:
+                continue
+            elif key[0] == "agent_state":
+                self._states_before.append((key, steps))
+            elif key[:2] == ("next", "agent_state"):
+                self._states_after.append((key, steps))
+            elif tensor.dtype in torch_to_numpy_dtype_dict:
+                array = steps.numpy()
+                self._arrays.append((key, array, array.shape[2:], array.dtype))
+            else:
+                self._tensors.append((key, steps))
 
     def set_active(self, active: list[int]) -> None:
         """Call the policy with the rows of these lanes."""
@@ -154,15 +172,12 @@ class LanePolicy:
         Args:
             root: the entries of the environment, ``[n]``; without a batch dimension for a single environment.
         """
-        lanes, act = self._lanes, self._lanes.act
-        is_random = False
-        if isinstance(act, RandomActions):
-            is_random = True
-            for key, values in act.take(1).items():
+        lanes, act, index = self._lanes, self._act, self._index
+        if act is None:
+            for key, values in self._random.take(1).items():
                 root.set(key, values[0])
         td = out = self.add_entries(root if self._has_batch else root.unsqueeze(0))
-        before, index = self._state, self._index
-        if is_random:
+        if act is None:
             index = None
         elif not lanes.compact:
             out, index = self._padded(td), None
@@ -172,13 +187,16 @@ class LanePolicy:
             written = act(out)
             if written is not out:
                 out = with_written(out, written)
-        state = None if before is None else lanes.agent_state.next_state(out)
-        self._write(out, before, state, _ALL if index is None else self._rows)
-        if state is not None:
+        rows = _ALL if index is None else self._rows
+        self._write(out, rows)
+        before = self._state
+        if before is not None:
+            state: Any = lanes.agent_state.next_state(out)
+            self._write_states(before, state, rows)
             self._state = state if index is None else _merged(before, state, index)
-        if self._adds_init and (self._init is not self._not_init or self._init._version):
+        if self._init is not self._not_init or self._init._version:
             self._init = self._no_init()
-        if self._has_batch and index is None:
+        if index is None and self._has_batch:
             return out
         for key in self._env.action_keys:
             action = out.get(key)
@@ -194,15 +212,11 @@ class LanePolicy:
         acted: TensorDictBase = with_written(td, self._lanes.act(td)).exclude("collector")
         return acted
 
-    def _write(
-        self, out: TensorDictBase, before: TensorDictBase | None, state: TensorDictBase | None, rows: Any
-    ) -> None:
-        """Write the policy's entries, ``is_init``, states and episode numbers to the current position of the block.
+    def _write(self, out: TensorDictBase, rows: Any) -> None:
+        """Write the policy's entries, ``is_init`` and episode numbers to the current position of the block.
 
         Args:
             out: the output of the policy, of some rows.
-            before: the agent's states before the step, of all lanes, or None.
-            state: its states after the step, of the same rows as ``out``, or None.
             rows: index of these rows.
         """
         t = self._writer.position
@@ -210,46 +224,50 @@ class LanePolicy:
             self._init_column[t] = self._init.numpy()
         if self._ids_column is not None:
             self._ids_column[t] = self._lanes.episode_of
-        level = entries(out) if type(out) is TensorDict else {}
-        for key, tensor, array, shape, dtype in self._columns:
-            value: Any = level.get(key)
-            if array is not None and type(value) is torch.Tensor and value.dtype is dtype and not value.requires_grad:
-                values = value.numpy()
-                if values.shape[1:] == shape:  # numpy slices a shape in a fourth of torch's time
-                    if rows is _ALL:
-                        array[t] = values
-                    else:
-                        array[t][rows] = values
-                    continue
-            at = rows
-            if value is None:
-                if type(key) is tuple and key[0] == "agent_state":
-                    value, at = None if before is None else before.get(key[1:]), _ALL
-                elif type(key) is tuple and key[:2] == ("next", "agent_state"):
-                    value = None if state is None else state.get(key[2:])
-                else:
-                    value = out.get(key, None)
-            if (
-                type(value) is not torch.Tensor
-                or value.dtype is not dtype
-                or value.shape[1:] != shape
-                or value.requires_grad
-            ):
-                if key in self._rules and isinstance(value, torch.Tensor):  # perhaps of another dtype
-                    some = None if at is _ALL else at
-                    value = self._rules[key].fit(value.detach(), value.shape[:1], rows=some)
-                value = _fitting(key, value, shape, dtype)
-            if array is None:
-                tensor[t][at] = value
-            elif at is _ALL:
-                array[t] = value.numpy()
+        level = entries(out) if type(out) is TensorDict else _NO_ENTRIES
+        for key, array, shape, dtype in self._arrays:
+            try:
+                values = level[key].numpy()  # fails for entries that are missing, nested or have gradients
+                if values.dtype is not dtype or values.shape[1:] != shape:
+                    raise TypeError
+            except (KeyError, AttributeError, RuntimeError, TypeError):
+                values = self._fitting(key, find_entry(out, key), rows).numpy()
+            if rows is _ALL:
+                array[t] = values
             else:
-                array[t][at] = value.numpy()
+                array[t][rows] = values
+        for key, tensor in self._tensors:
+            tensor[t][rows] = self._fitting(key, find_entry(out, key), rows)
 
+    def _write_states(self, before: TensorDictBase, state: TensorDictBase, rows: Any) -> None:
+        """Write the agent's states before a step, of all lanes, and after it, of the rows at an index."""
+        t = self._writer.position
+        for key, tensor in self._states_before:
+            tensor[t] = self._fitting(key, find_entry(before, key[1:]), _ALL)
+        for key, tensor in self._states_after:
+            tensor[t][rows] = self._fitting(key, find_entry(state, key[2:]), rows)
 
-def _array(tensor: torch.Tensor) -> _Array | None:
-    """Return a numpy view, which copies a few numbers faster than torch; None for dtypes that numpy has not."""
-    return tensor.numpy() if tensor.dtype in torch_to_numpy_dtype_dict else None
+    def _fitting(self, key: Any, value: Any, rows: Any) -> torch.Tensor:
+        """Return an entry ``[k]`` of a step as a plain tensor, if it has the shape and dtype of the first step.
+
+        An action may have another dtype, which is converted.
+
+        Raises:
+            SpecError: it has not, or is missing.
+        """
+        expected = self._writer.tensors[key]
+        shape, dtype = tuple(expected.shape[2:]), expected.dtype
+        if key in self._rules and isinstance(value, torch.Tensor):
+            value = self._rules[key].fit(value.detach(), value.shape[:1], rows=None if rows is _ALL else rows)
+        if value is None:
+            raise SpecError(f"A step does not have the entries of the first one: {key!r} is missing.")
+        if tuple(value.shape[1:]) != shape or value.dtype is not dtype:
+            raise SpecError(
+                f"A step does not have the entries of the first one: {key!r} has shape {tuple(value.shape[1:])} and "
+                f"{value.dtype}, and had {shape} and {dtype} in the first step."
+            )
+        detached: torch.Tensor = value.detach()
+        return detached
 
 
 def _picked(data: Any, index: torch.Tensor) -> TensorDict:
@@ -270,20 +288,3 @@ def _merged(whole: TensorDictBase | None, rows: TensorDictBase, index: torch.Ten
     for key, value in rows.items(True, True):
         find_entry(merged, key).index_copy_(0, index, value)
     return merged
-
-
-def _fitting(key: Any, value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return an entry ``[k]`` of a step as a plain tensor, if it has the shape and dtype of the first step.
-
-    Raises:
-        SpecError: it has not, or is missing.
-    """
-    if value is None:
-        raise SpecError(f"A step does not have the entries of the first one: {key!r} is missing.")
-    if tuple(value.shape[1:]) != shape or value.dtype is not dtype:
-        raise SpecError(
-            f"A step does not have the entries of the first one: {key!r} has shape {tuple(value.shape[1:])} and "
-            f"{value.dtype}, and had {shape} and {dtype} in the first step."
-        )
-    detached: torch.Tensor = value.detach()
-    return detached

@@ -13,6 +13,7 @@ from steppe.envs import Ended, RandomActions, RowFrames, no_row_frames_reason
 from steppe.errors import NotSupported
 from steppe.specs import CPU, below_next
 from steppe.storage import build_td
+from steppe.workers import InUse, exclusive
 from steppe_agents.lane_policy import LanePolicy
 from steppe_agents.running_row import RunningRow
 from steppe_agents.slot_writer import SlotWriter
@@ -44,10 +45,11 @@ class LaneRows:
         self._version = -1
         self._policy = LanePolicy(lanes)
         self._writer: SlotWriter
-        self._ended: list[tuple[RunningRow, bool]] = []
+        self.in_use: InUse
+        #: The lanes that have reached ``max_steps`` in the last step.
+        self._truncated: list[int] = []
         #: The values that resets pass to environments: name and numbers of all rows of the segment.
         self._env_infos: list[tuple[str, Any]] | None = None
-        self._truncated: list[int] = []
 
     def problem(self, root: TensorDictBase) -> str | None:
         """Return why a segment cannot be stepped through rows, or None if it can.
@@ -88,14 +90,48 @@ class LaneRows:
         writer = self._writer = lanes.store
         root = self._begin()
         frames = self._frames_of(writer)
-
-        def is_over() -> bool:
-            return not self._active or stopped()
-
+        self.in_use = frames.in_use
         end = frames.taken + min(writer.slots.length - writer.position, self._slice_end - self._steps)
-        after = frames.run(self._policy.act, root, end, goes_on=True, stopped=is_over, advance=self._advance)
-        self._publish()
-        self._finish(after)
+        self._finish(self._run_to(end, frames, root, stopped))
+
+    @exclusive("rollout")
+    def _run_to(self, end: int, frames: RowFrames, root: TensorDictBase, stopped: Callable[[], bool]) -> TensorDictBase:
+        """Step the active lanes until ``frames`` hold ``end`` steps, no lane is active, or ``stopped`` returns True.
+
+        Returns the root of the step that follows, of all lanes.
+        """
+        lanes, writer, act, step = self._lanes, self._writer, self._policy.act, frames.steps.advance
+        root = frames.begin(root)
+        while True:
+            root = act(root)
+            are_reset = False
+            if self._at is not None:
+                ended = self._step_some(frames, root)
+            else:
+                # Without infos, lanes are reset in the same round trip if enough rows wait.
+                are_reset = self._resets_in_step and (lanes.n_waiting >= lanes.n or lanes.restarts)
+                ended = step(root, reset=are_reset)
+            self._steps += 1
+            if self._steps >= self._next_limit:
+                ended = self._truncate(ended)
+            frames.keep(ended)
+            writer.position += 1
+            if ended:
+                self._end(ended, are_reset=are_reset)
+            if frames.taken == end or not self._active or stopped():
+                return frames.last_root(None, ended)
+            root = frames.next_root(None, ended)
+
+    def _step_some(self, frames: RowFrames, root: TensorDictBase) -> Ended:
+        """Step the active lanes, of which there are fewer than environments; return those that ended."""
+        lanes, steps = self._lanes, frames.steps
+        if not lanes.steps_whole:
+            try:
+                return steps.advance(root, at=self._at)
+            except NotSupported:
+                lanes.steps_whole = True
+        active = set(self._active)
+        return [row for row in steps.advance(root, reset=False) if row[0] in active]
 
     def _frames_of(self, writer: SlotWriter) -> RowFrames:
         """Return frames that write to the current block, from its current position on."""
@@ -136,8 +172,7 @@ class LaneRows:
         if lanes.n_steps is None:
             places = [0 if row is None else row.place for row in self._rows]
         self._policy.begin(root, places)
-        self._ended, self._truncated = [], []
-        self._steps = lanes.steps
+        self._steps, self._truncated = lanes.steps, []
         self._slice_end = _NO_LIMIT if lanes.n_steps is None else lanes.rows[0].start + lanes.n_steps
         limit = lanes.max_steps
         self._limits = np.full(n, _NO_LIMIT) if limit is None else lanes.episode_begun + limit
@@ -183,55 +218,28 @@ class LaneRows:
         lanes.rows = rows
         lanes.after_rows(slice_over=slice_over)
 
-    # -- steps ----------------------------------------------------------------------------------------------------
-
-    def _advance(self, root: TensorDictBase) -> Ended:
-        """Step the active lanes, and begin rows in the lanes whose row has ended; return the lanes that ended."""
-        lanes, frames = self._lanes, self._frames
-        assert frames is not None
-        if self._ended or self._truncated:
-            self._publish()
-        resets = False
-        if self._at is None:
-            # Without infos, lanes are reset in the same round trip if enough rows wait.
-            resets = self._resets_in_step and (lanes.restarts or lanes.n_waiting >= lanes.n)
-            ended = frames.steps.advance(root, reset=resets)
-        elif lanes.steps_whole:
-            ended = self._of_active(frames.steps.advance(root, reset=False))
-        else:
-            try:
-                ended = frames.steps.advance(root, at=self._at)
-            except NotSupported:
-                lanes.steps_whole = True
-                ended = self._of_active(frames.steps.advance(root, reset=False))
-        self._steps += 1
-        self._writer.position += 1
-        if self._steps >= self._next_limit:
-            ended = self._truncate(ended)
-        if ended:
-            self._end(ended, are_reset=resets)
-        return ended
-
-    def _of_active(self, ended: Ended) -> Ended:
-        active = set(self._active)
-        return [row for row in ended if row[0] in active]
+    # -- ends of rows ---------------------------------------------------------------------------------------------
 
     def _truncate(self, ended: Ended) -> Ended:
         """Truncate lanes that have reached ``max_steps``; return all lanes whose row has ended."""
         known = {lane for lane, _, _ in ended}
         over = [lane for lane in self._active if self._limits[lane] <= self._steps and lane not in known]
         self._truncated = over
-        return [*ended, *((lane, False, True) for lane in over)]
+        return sorted([*ended, *((lane, False, True) for lane in over)])
 
     def _end(self, ended: Ended, *, are_reset: bool) -> None:
-        """End the rows of some lanes, and begin waiting rows there.
+        """End the rows of some lanes, whose last step is in the block, and begin waiting rows there.
 
         Args:
             ended: the lanes.
             are_reset: whether their environments have begun an episode.
         """
-        lanes = self._lanes
-        free = [ended[0][0]] if len(ended) == 1 else sorted(lane for lane, _, _ in ended)
+        lanes, writer, rows = self._lanes, self._writer, self._rows
+        if self._truncated:
+            for flags in self._flags:
+                flags[self._truncated, writer.position - 1] = True
+            self._truncated = []
+        free = [lane for lane, _, _ in ended]
         if lanes.restarts:
             for lane in free:
                 lanes.number(lane, self._steps)
@@ -239,33 +247,27 @@ class LaneRows:
             self._note_limit()
             return
         for lane in free:
-            row = self._rows[lane]
+            row = rows[lane]
             assert row is not None
-            self._ended.append((row, False))
-            self._rows[lane] = None
+            writer.end(row, alive=False)
+            rows[lane] = None
+        lanes.finished += len(free)
         entered, places = lanes.next_places(free)
-        try:
-            if places:
-                self._reset(entered, places, are_reset=are_reset)
-        except NotSupported:  # these rows wait until all lanes are idle, and begin together
-            lanes.resets_whole = True
-            lanes.put_back(places)
-            entered, places = [], []
         if places:
+            try:
+                self._reset(entered, places, are_reset=are_reset)
+            except NotSupported:  # these rows wait until all lanes are idle, and begin together
+                lanes.resets_whole = True
+                lanes.put_back(places)
+                entered = places = []
             for lane, place in zip(entered, places, strict=True):
                 lanes.number(lane, self._steps)
-                self._rows[lane] = lanes.new_row(place, lane, self._steps, self._writer.position)
+                rows[lane] = lanes.new_row(place, lane, self._steps, writer.position)
         if len(entered) < len(free):
-            self._set_active([lane for lane in self._active if self._rows[lane] is not None])
+            self._set_active([lane for lane in self._active if rows[lane] is not None])
         self._note_limit()
 
-    def _reset(
-        self,
-        at: list[int],
-        places: list[int],
-        *,
-        are_reset: bool,
-    ) -> None:
+    def _reset(self, at: list[int], places: list[int], *, are_reset: bool) -> None:
         """Begin episodes in some lanes, whose infos are at some places."""
         infos = self._env_infos
         assert self._frames is not None
@@ -276,15 +278,3 @@ class LaneRows:
         self._policy.begin_rows(at, places)
         if self._next_limit != _NO_LIMIT:
             self._limits[at] = self._steps + (self._lanes.max_steps or 0)
-
-    def _publish(self) -> None:
-        """Enter the rows that ended in the last step in the log, now that all of its data is in the block."""
-        if self._truncated:
-            for flags in self._flags:
-                flags[self._truncated, self._writer.position - 1] = True
-            self._truncated = []
-        if self._ended:
-            ended, self._ended = self._ended, []
-            for row, alive in ended:
-                self._writer.end(row, alive)
-            self._lanes.finished += len(ended)

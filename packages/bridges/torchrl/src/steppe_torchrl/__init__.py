@@ -12,6 +12,7 @@ from steppe.imports import lazy_exports
 if TYPE_CHECKING:
     from .choice import Choice as Choice
     from .conversion import from_torchrl as from_torchrl
+    from .done_masks import terminated_or_truncated as terminated_or_truncated
     from .env_metadata import EnvMetaData as EnvMetaData
     from .env_metadata import get_env_metadata as get_env_metadata
     from .exported_env import ExportedEnv as ExportedEnv
@@ -24,6 +25,7 @@ else:
         {
             "choice": ["Choice"],
             "conversion": ["from_torchrl"],
+            "done_masks": ["terminated_or_truncated"],
             "env_metadata": ["EnvMetaData", "get_env_metadata"],
             "exported_env": ["ExportedEnv", "as_torchrl"],
             "imported_env": ["ImportedEnv"],

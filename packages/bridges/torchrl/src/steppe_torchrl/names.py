@@ -31,7 +31,7 @@ from steppe import (
     set_exploration_type,
 )
 from steppe.batched import env_creator
-from steppe.envs import EnvBase, terminated_or_truncated
+from steppe.envs import EnvBase
 from steppe.specs import (
     Binary,
     Categorical,
@@ -52,6 +52,7 @@ from steppe.specs import Bounded as BoundedTensorSpec
 
 from .added_methods import add_methods
 from .choice import Choice
+from .done_masks import terminated_or_truncated
 from .env_metadata import EnvMetaData, get_env_metadata
 from .specs import spec_from_torchrl, to_torchrl
 from .unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env

@@ -9,7 +9,7 @@ are equal, random numbers included. A ``ProbabilisticTensorDictModule`` with an 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ Draw = Callable[..., "tuple[_Tensor, _Tensor | None] | None"]
 
 # Attributes that a subclass may define without changing its call.
 _HARMLESS = frozenset({"__init__", "__repr__", "__module__", "__doc__", "__annotations__", "__dict__", "__weakref__"})
+_CALL = torch.nn.Module.__call__
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 _HALF_LOG = math.log(math.sqrt(2 * math.pi))
@@ -98,7 +99,7 @@ def _runs(module: object, kind: type) -> bool:
     """Whether a call of ``module`` runs the code of class ``kind`` and nothing else."""
     if not isinstance(module, kind) or "forward" in vars(module) or not has_plain_call(module):
         return False
-    if any(getattr(module, name, None) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
+    if _has_hooks(module):
         return False
     cls = type(module)
     if cls is kind:
@@ -106,6 +107,13 @@ def _runs(module: object, kind: type) -> bool:
     return cls.__call__ is kind.__call__ and all(
         getattr(cls, name, None) is getattr(kind, name) for name in vars(kind) if name not in _HARMLESS
     )
+
+
+def _has_hooks(module: object) -> bool:
+    """Whether a call of ``module`` does more than its ``forward``."""
+    if getattr(module, "_compiled_call_impl", None) is not None:
+        return True
+    return any(getattr(module, name, None) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
 
 
 def _is_sequence(module: Any) -> bool:
@@ -143,18 +151,37 @@ def _flat(keys: Iterable[object]) -> bool:
     return all(isinstance(key, str) for key in keys)
 
 
-def _write(tensordict: TensorDict, level: _Level, key: str, value: Any) -> None:
-    """Do the same as ``tensordict.set(key, value)``, without its checks if the value fits."""
+def _write(tensordict: TensorDict, level: _Level, keys: Sequence[str], values: Sequence[object]) -> None:
+    """Do the same as ``tensordict.set(key, value)`` for each key, without its checks if the value fits."""
     _, size, device, _ = parts_of(tensordict)
-    if (
-        type(value) is _Tensor
-        and value.ndim > 0
-        and value.shape[: len(size)] == size
-        and (device is None or value.device == device)
-    ):
-        level[key] = value
-    else:
-        tensordict.set(key, value)
+    for key, value in zip(keys, values, strict=True):
+        if key == "_":
+            continue
+        if (
+            type(value) is _Tensor
+            and value.ndim > 0
+            and value.shape[: len(size)] == size
+            and (device is None or value.device == device)
+        ):
+            level[key] = value
+        else:
+            tensordict.set(key, value)
+
+
+def _forward(module: Callable[..., object]) -> Callable[..., Any]:
+    """Return a function that does what a call of ``module`` does, without its checks for hooks if it has none."""
+    if not isinstance(module, torch.nn.Module) or type(module).__call__ is not _CALL or _has_hooks(module):
+        return module
+    if type(module) is not torch.nn.Sequential or "forward" in vars(module):
+        return module.forward
+    functions = [_forward(child) for child in module]
+
+    def chain(value: _Tensor) -> _Tensor:
+        for function in functions:
+            value = function(value)
+        return value
+
+    return chain
 
 
 class _Unplanned:
@@ -173,7 +200,7 @@ class _Function:
     """The function of a TensorDictModule, called on tensors."""
 
     def __init__(self, module: Any) -> None:
-        self.module, self.function = module, module.module
+        self.module, self.function = module, _forward(module.module)
         self.in_keys, self.out_keys = list(module.in_keys), list(module.out_keys)
 
     def __call__(self, tensordict: TensorDict, level: _Level) -> None:
@@ -192,9 +219,7 @@ class _Function:
         results = out if isinstance(out, tuple) else () if out is None else (out,)
         if len(results) != len(self.out_keys):
             raise RuntimeError(f"The module of {self.out_keys} returned {len(results)} values:\n{self.module}")
-        for key, value in zip(self.out_keys, results, strict=True):
-            if key != "_":
-                _write(tensordict, level, key, value)
+        _write(tensordict, level, self.out_keys, results)
 
 
 class _Sample:
@@ -204,22 +229,19 @@ class _Sample:
         self.module = module
         self.make, self.fixed = module.distribution_class, dict(module.distribution_kwargs)
         self.names = list(zip(module.dist_keys, module.in_keys, strict=True))
-        self.key = module.dist_sample_keys[0]
-        self.log_prob_key = module.log_prob_key if module.return_log_prob else None
+        self.scored = module.return_log_prob
+        self.keys = [module.dist_sample_keys[0], *([module.log_prob_key] if self.scored else [])]
         self.draw = draw if draw is not None else self._from_distribution
 
     def __call__(self, tensordict: TensorDict, level: _Level) -> None:
         if exploration_type() is not ExplorationType.RANDOM or any(key not in level for _, key in self.names):
             self.module(tensordict)
             return
-        draw = self.draw(self.log_prob_key is not None, **{name: level[key] for name, key in self.names})
+        draw = self.draw(self.scored, **{name: level[key] for name, key in self.names})
         if draw is None:
             self.module(tensordict)
             return
-        sample, log_prob = draw
-        _write(tensordict, level, self.key, sample)
-        if self.log_prob_key is not None:
-            _write(tensordict, level, self.log_prob_key, log_prob)
+        _write(tensordict, level, self.keys, draw[: len(self.keys)])
 
     def _from_distribution(self, scored: bool, **parameters: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
         try:

@@ -24,7 +24,7 @@ from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
 from steppe.envs.array.write_row import as_flag, as_numbers, name_place, write_row, wrong_shape
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.spec_check import check_env_specs
-from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated, truncated_keys
+from steppe.envs.done import DoneGroup, done_groups, rows_ended, truncated_keys
 from steppe.envs.env_info import env_info_values, info_for_library
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments, set_in_wrappers
@@ -107,7 +107,6 @@ __all__ = [
     "step_mask",
     "step_mdp",
     "system_seed",
-    "terminated_or_truncated",
     "truncated_keys",
     "with_written",
     "without_private",

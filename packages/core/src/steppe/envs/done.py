@@ -7,7 +7,6 @@ masks at levels below it.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,7 +28,6 @@ __all__ = [
     "complete_done_spec",
     "done_groups",
     "rows_ended",
-    "terminated_or_truncated",
     "truncated_keys",
 ]
 
@@ -202,57 +200,15 @@ def any_done(tensordict: TensorDictBase, groups: list[DoneGroup], *, write_masks
         if write_masks:
             tensordict.set("_reset", done.clone())
         return True
-    return _write_ended(tensordict, groups, ("done",), "_reset" if write_masks else None)
-
-
-def terminated_or_truncated(
-    data: TensorDictBase,
-    full_done_spec: Composite | None = None,
-    key: str | None = "_reset",
-    write_full_false: bool = False,
-) -> bool:
-    """Return whether some row has ended, and write the masks that reset it.
-
-    Args:
-        data: data with done entries, any batch size. Changed in place.
-        full_done_spec: where the done entries are; by default every ``done``, ``terminated`` and ``truncated`` in
-            ``data``.
-        key: last part of the masks' keys; None writes none.
-        write_full_false: write masks also if no row has ended.
-
-    Returns:
-        Whether a row has ended at a level that decides: the root if it has done entries, otherwise every group.
-    """
-    groups = done_groups(full_done_spec) if full_done_spec is not None else _groups_in(data, ())
-    return _write_ended(data, groups, _NAMES, key, always=write_full_false)
+    levels = [
+        (group, done) for group in _deciding(groups) if (done := tensordict.get(group.key("done"), None)) is not None
+    ]
+    ended = any(bool(done.any()) for _, done in levels)
+    if ended and write_masks:
+        for group, done in levels:
+            tensordict.set(group.key("_reset"), done.clone())
+    return ended
 
 
 def _deciding(groups: list[DoneGroup]) -> list[DoneGroup]:
     return groups[:1] if groups and not groups[0].prefix else groups
-
-
-def _write_ended(
-    data: TensorDictBase, groups: list[DoneGroup], names: tuple[str, ...], mask: str | None, *, always: bool = False
-) -> bool:
-    """Return whether one of the done entries called ``names`` is True at a deciding level, and write the masks."""
-    levels: list[tuple[DoneGroup, torch.Tensor]] = []
-    for group in _deciding(groups):
-        values = [data.get(group.key(name), None) for name in group.names if name in names]
-        flags = [value for value in values if value is not None]
-        if flags:
-            levels.append((group, functools.reduce(torch.logical_or, flags)))
-    ended = any(bool(flag.any()) for _, flag in levels)
-    if mask is not None and (ended or always):
-        for group, flag in levels:
-            data.set(group.key(mask), flag.clone())
-    return ended
-
-
-def _groups_in(data: TensorDictBase, prefix: tuple[str, ...]) -> list[DoneGroup]:
-    """Find the levels of data that have done entries."""
-    names = tuple(name for name in _NAMES if name in data.keys())
-    groups = [DoneGroup(prefix, names)] if names else []
-    for name, value in data.items():
-        if isinstance(value, TensorDictBase) and name != "next":
-            groups += _groups_in(value, (*prefix, name))
-    return groups

@@ -92,7 +92,7 @@ class RowFrames:
         #: The entries of the environment in the root that the policy was given.
         self._views: dict[Key, torch.Tensor] = {}
         self._columns: dict[Key, list[Any]] = {}
-        self._advance: Callable[[TensorDictBase], Ended] | None = None
+        self._filled = 0  # how many roots have been written
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
@@ -150,27 +150,6 @@ class RowFrames:
 
     # -- roots --------------------------------------------------------------------------------------------------------
 
-    def _begin(self, root: TensorDictBase) -> None:
-        """Write the root of the next step to the rows and the frames, and get memory if it is the first step."""
-        t = self.taken
-        if not t:
-            self._columns = {}
-            self._allocate(self._first_capacity)
-        for key, row in self.rows.root.items():
-            if key in self.layout.action_keys:
-                row[...] = 0
-                continue
-            value = root.get(key, None)
-            if value is None and key in self.layout.root_inputs:
-                raise KeyError(
-                    f"There is no {key!r} in the data to start from, which each step reads. Start from what reset, "
-                    f"step_mdp or step_and_maybe_reset returned. Found {sorted(map(str, root.keys(True, True)))}."
-                )
-            row[self.part] = 0 if value is None else value.detach().numpy()
-            if key in self._root.arrays:
-                self._root.arrays[key][t] = row[self.part]
-        self._filled = t + 1
-
     def _fill_roots(self, end: int) -> None:
         """Write the roots before step ``end`` that no reset has written: each is the ``next`` of the step before."""
         start = self._filled
@@ -184,10 +163,8 @@ class RowFrames:
         for array, flag in self._flags:
             array[t] = flag
 
-    def _begin_episodes(self, t: int, ended: Ended, end: int) -> None:
-        """Write the root of step ``t``, in which rows that were reset begin an episode, if it is before ``end``."""
-        if t >= end:
-            return
+    def _begin_episodes(self, t: int, ended: Ended) -> None:
+        """Write the root of step ``t``, in which rows that were reset begin an episode."""
         self._fill_roots(t)
         began = [row for row, _, _ in ended]
         for array, _, start, following in self._roots:
@@ -218,17 +195,6 @@ class RowFrames:
         for key, value in others.items():
             root.set(key, value)
         return root
-
-    def _next_root(self, t: int, root: TensorDictBase, ended: Ended) -> TensorDictBase:
-        """Return the root of step ``t``, with the entries of the policy that ``step_mdp`` keeps."""
-        kept = self._kept_for_next_root(root) if self._advance is None else {}
-        if self._private:
-            self._copy_root(kept, self._private, ended)
-        if ended:
-            self._begin_episodes(t, ended, self._most)
-        elif self._shown or t - self._filled > self._stretch:
-            self._fill_roots(t + 1)
-        return self._root_at(t, kept)
 
     def _kept_for_next_root(self, root: TensorDictBase) -> dict[Any, Any]:
         """Return the entries of others that the next root keeps, as ``step_mdp`` does: those under ``next`` first."""
@@ -261,9 +227,79 @@ class RowFrames:
         for key, following in copied:
             level[key] = torch.from_numpy(following.copy())
 
-    def _detached(self, root: TensorDictBase, ended: Ended) -> TensorDictBase:
-        """Return the next root in memory of its own."""
-        level = self._kept_for_next_root(root)
+    # -- steps of a caller --------------------------------------------------------------------------------------------
+
+    def begin(self, root: TensorDictBase) -> TensorDictBase:
+        """Begin to take steps, after those that were taken already.
+
+        ``run`` takes them itself. Callers that step some rows only, and choose which rows begin episodes, step with
+        ``self.steps`` and ``self.loop``, and call :meth:`keep` and :meth:`next_root` after each step.
+
+        Args:
+            root: the root of the first of these steps.
+
+        Returns:
+            The same root, as the policy gets it.
+        """
+        t = self.taken
+        if not t:
+            self._columns = {}
+            self._allocate(self._first_capacity)
+        for key, row in self.rows.root.items():
+            if key in self.layout.action_keys:
+                row[...] = 0
+                continue
+            value = root.get(key, None)
+            if value is None and key in self.layout.root_inputs:
+                raise KeyError(
+                    f"There is no {key!r} in the data to start from, which each step reads. Start from what reset, "
+                    f"step_mdp or step_and_maybe_reset returned. Found {sorted(map(str, root.keys(True, True)))}."
+                )
+            row[self.part] = 0 if value is None else value.detach().numpy()
+            if key in self._root.arrays:
+                self._root.arrays[key][t] = row[self.part]
+        self._filled = t + 1
+        first = self._kept_for_next_root(root)
+        first.update((key, torch.from_numpy(row.copy())) for key, row in self._private_roots)
+        return self._root_at(t, first, is_first=True)
+
+    def keep(self, ended: Ended) -> None:
+        """Copy the step that the rows hold, in which some of them have ended, to the frames.
+
+        If a row has ended, the frames are whole up to this step; otherwise roots are copied later, many at once.
+        """
+        t = self.taken
+        for array, written in self._copies:
+            array[t] = written
+        if ended:
+            self._write_end(t)
+            self._fill_roots(t + 1)
+        self.taken = t + 1
+
+    def next_root(self, root: TensorDictBase | None, ended: Ended) -> TensorDictBase:
+        """Return the root of the next step.
+
+        Args:
+            root: data with the policy's entries, of which the next root gets those that ``step_mdp`` keeps; None for no
+                entries.
+            ended: the rows that have begun an episode since the last step.
+        """
+        t = self.taken
+        if t == self._capacity:
+            self._grow()
+        kept = {} if root is None else self._kept_for_next_root(root)
+        if self._private:
+            self._copy_root(kept, self._private, ended)
+        if ended:
+            self._begin_episodes(t, ended)
+        elif self._shown or t - self._filled > self._stretch:
+            self._fill_roots(t + 1)
+        return self._root_at(t, kept)
+
+    def last_root(self, root: TensorDictBase | None, ended: Ended) -> TensorDictBase:
+        """Return what :meth:`next_root` does in memory of its own, after the last step."""
+        self._fill_roots(self.taken)
+        level = {} if root is None else self._kept_for_next_root(root)
         self._copy_root(level, self._following, ended)
         following: TensorDictBase = build_td({}, self.size, self.layout.device)
         for key, value in level.items():
@@ -282,7 +318,6 @@ class RowFrames:
         goes_on: bool = False,
         until_done: bool = False,
         stopped: Callable[[], bool] | None = None,
-        advance: Callable[[TensorDictBase], Ended] | None = None,
     ) -> TensorDictBase:
         """Take steps, after those that were taken already.
 
@@ -293,24 +328,17 @@ class RowFrames:
             goes_on: rows that end in the last step are reset too, because more steps follow later.
             until_done: end with the first step in which a row ends.
             stopped: called after each step; True ends the steps there.
-            advance: steps the environment with ``self.steps`` in place of this method, for callers that step some rows
-                only and choose which rows begin episodes. It returns the rows whose episode ended. The frames then hold
-                the entries of the environment, and the caller keeps those of the policy.
 
         Returns:
             If ``goes_on``, the root of the step that follows, in memory of its own.
         """
-        self._begin(root)
-        self._advance = advance
+        root = self.begin(root)
         if self._take is not None:
             ended = self._with_blocks(self._take, end, goes_on, until_done, stopped)
         else:
             assert act is not None
-            first = self._kept_for_next_root(root)
-            first.update((key, torch.from_numpy(row.copy())) for key, row in self._private_roots)
-            root = self._root_at(self.taken, first, is_first=True)
             root, ended = self._with_policy(act, root, end, goes_on, until_done, stopped)
-        return self._detached(root, ended) if goes_on else root
+        return self.last_root(root, ended) if goes_on else root
 
     def _with_policy(
         self,
@@ -322,28 +350,19 @@ class RowFrames:
         stopped: Callable[[], bool] | None,
     ) -> tuple[TensorDictBase, Ended]:
         """Step with a policy; return the last root, and the rows that ended in its step."""
-        steps, own, keep_root, next_root, t = self.steps, self._advance, self._keep_root, self._next_root, self.taken
+        advance, keep_root, keep, next_root = self.steps.advance, self._keep_root, self.keep, self.next_root
         while True:
+            t = self.taken
             acted = act(root)
             if acted is not root:
                 root = with_written(root, acted)
-            if own is None:
-                ended = steps.advance(root, reset=goes_on or not (until_done or t + 1 == end))
-                keep_root(t, root)
-            else:
-                ended = own(root)
-            for array, written in self._copies:
-                array[t] = written
-            t += 1
-            if ended:
-                self._write_end(t - 1)
-            if t == end or (ended and until_done) or (stopped is not None and stopped()):
-                self._fill_roots(t)
-                self.taken = t
+            ended = advance(root, reset=goes_on or not (until_done or t + 1 == end))
+            keep_root(t, root)
+            keep(ended)
+            if t + 1 == end or (ended and until_done) or (stopped is not None and stopped()):
+                self._fill_roots(t + 1)
                 return root, ended
-            if t == self._capacity:
-                self._grow()
-            root = next_root(t, root, ended)
+            root = next_root(root, ended)
 
     def _with_blocks(
         self, take: TakeActions, end: int, goes_on: bool, until_done: bool, stopped: Callable[[], bool] | None
@@ -391,7 +410,8 @@ class RowFrames:
                         if goes_on or t < end:
                             if not batched:  # episodes end seldom, and step_and_reset would cost each step 0.4 us
                                 loop.reset((0,))
-                            self._begin_episodes(t, ended, end)
+                            if t < end:
+                                self._begin_episodes(t, ended)
                 self._fill_roots(t)
             if stopped is not None and stopped():
                 break

@@ -1,12 +1,12 @@
-"""Functions on done entries: which rows have ended, and their reset masks."""
+"""terminated_or_truncated: which rows have ended, and their reset masks."""
 
 from __future__ import annotations
 
 import torch
 from tensordict import TensorDict
 
-from steppe.envs import terminated_or_truncated
 from steppe_testing import NestedCountingEnv
+from steppe_torchrl import terminated_or_truncated
 
 
 def ended(*values):
