@@ -151,7 +151,7 @@ def _flat(keys: Iterable[object]) -> bool:
     return all(isinstance(key, str) for key in keys)
 
 
-def _write(tensordict: TensorDict, level: _Level, keys: Sequence[str], values: Sequence[object]) -> None:
+def _write(tensordict: TensorDict, level: _Level, keys: Sequence[str], values: Sequence[Any]) -> None:
     """Do the same as ``tensordict.set(key, value)`` for each key, without its checks if the value fits."""
     _, size, device, _ = parts_of(tensordict)
     for key, value in zip(keys, values, strict=True):
