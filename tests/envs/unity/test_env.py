@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("mlagents_envs")
 
 from steppe import ParallelEnv, SerialEnv, SyncDataCollector, TransformedEnv, check_env_specs, make_env
-from steppe.errors import ArgumentError, EnvNotFound, NotSupported, SpecError
+from steppe.errors import ActionError, ArgumentError, EnvNotFound, NotSupported, SpecError
 from steppe_unity import UnityMLAgentsEnv, UnityMLAgentsWrapper
 from tests.envs.unity.games import Relay, mock_game
 
@@ -205,6 +205,33 @@ def test_actions_reach_the_agents_that_decide():
             np.testing.assert_array_equal(sent[0][2], td["runner", "continuous_action"][deciding])
             np.testing.assert_array_equal(sent[0][3], td["runner", "discrete_action"][deciding])
         td = env.rand_action(env.maybe_reset(env.step_mdp(td)))
+
+
+@pytest.mark.parametrize("categorical", [True, False], ids=["categorical", "one-hot"])
+def test_choices_that_a_branch_lacks_are_refused(categorical):
+    env = make_relay(categorical_actions=categorical)
+    td = env.rand_action(env.reset())
+    while not td["runner", "mask"].all():
+        td = env.rand_action(env.maybe_reset(env.step_mdp(env.step(td))))
+    sent = len(env.sent)
+    if categorical:
+        td["runner", "discrete_action"][1, 0] = 3
+    else:
+        td["runner", "discrete_action"][1, :3] = 0
+
+    with pytest.raises(ActionError, match="'runner_1' must choose one of the values 0 to 2 in branch 0"):
+        env.step(td)
+    assert len([entry for entry in env.sent[sent:] if entry[1] == "runner"]) == 0
+
+
+def test_actions_of_agents_that_do_not_decide_are_ignored():
+    env = make_relay(categorical_actions=True)
+    td = env.rand_action(env.reset())
+    while td["runner", "mask"].all():
+        td = env.rand_action(env.maybe_reset(env.step_mdp(env.step(td))))
+    td["runner", "discrete_action"][~td["runner", "mask"]] = 9
+
+    assert env.step(td)["next", "runner", "reward"].shape == td["runner", "done"].shape
 
 
 def test_the_mock_of_ml_agents_returns_its_values():

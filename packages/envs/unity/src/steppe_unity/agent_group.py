@@ -67,7 +67,7 @@ class AgentGroup:
         Args:
             actions: ``{(group, name): [k, agents, *shape]}``.
             continuous: ``[k, m, n]`` float32, for all agents of the behavior.
-            discrete: ``[k, m, branches]`` int32.
+            discrete: ``[k, m, branches]`` int32; -1 for one-hot rows that choose no value of a branch, or several.
         """
         if self.behavior.continuous:
             continuous[:, self.places] = actions[self.name, "continuous_action"]
@@ -76,5 +76,5 @@ class AgentGroup:
         chosen = actions[self.name, "discrete_action"]
         if self.one_hot:
             branches = np.split(chosen, np.cumsum(self.behavior.branches)[:-1], -1)
-            chosen = np.stack([branch.argmax(-1) for branch in branches], -1)
+            chosen = np.stack([np.where(each.sum(-1) == 1, each.argmax(-1), -1) for each in branches], -1)
         discrete[:, self.places] = chosen

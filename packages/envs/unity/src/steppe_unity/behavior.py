@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from steppe.errors import NotSupported
+from steppe.errors import ActionError, NotSupported
 
 __all__ = ["Behavior"]
 
@@ -121,6 +121,23 @@ class Behavior:
         self._reward[rewarded, 0] = decisions.reward[goes_on]
         self._group_reward[rewarded, 0] = decisions.group_reward[goes_on]
         return bool(over)
+
+    def check_choices(self, chosen: _Array) -> None:
+        """Raise an ActionError if a value is not one of its branch; Unity would take it.
+
+        Args:
+            chosen: the discrete actions of the agents that decide, ``[deciding, branches]``; -1 for no choice.
+        """
+        if not self.branches or not ((chosen < 0) | (chosen >= self.branches)).any():
+            return
+        for place, values in zip(self.deciding, chosen.tolist(), strict=True):
+            for branch, (value, n) in enumerate(zip(values, self.branches, strict=True)):
+                if not 0 <= value < n:
+                    found = "none or several" if value == -1 else value
+                    raise ActionError(
+                        f"Agent '{self.name}_{place}' must choose one of the values 0 to {n - 1} in branch {branch} of "
+                        f"'discrete_action', found {found}. env.full_action_spec says what each agent may choose."
+                    )
 
     def _read_decisions(self, decisions: Any, order: list[int]) -> list[int]:
         """Read observations and masks of the agents that decide; return their places."""

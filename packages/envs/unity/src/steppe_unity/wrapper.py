@@ -188,14 +188,18 @@ class UnityMLAgentsWrapper(LibraryWrapper):
 
         Returns:
             Whether an agent has ended.
+
+        Raises:
+            ActionError: an agent that decides chooses a value that its branch does not have.
         """
         from mlagents_envs.base_env import ActionTuple
 
         env, behaviors = self._env, self.behaviors
         for name, behavior in behaviors.items():
             if at := behavior.deciding:
-                continuous, discrete = actions[name]
-                env.set_actions(name, ActionTuple(continuous=continuous[at], discrete=discrete[at]))
+                continuous, discrete = (values[at] for values in actions[name])
+                behavior.check_choices(discrete)
+                env.set_actions(name, ActionTuple(continuous=continuous, discrete=discrete))
         env.step()
         self.__dict__["_at_beginning"] = False
         ended = [behavior.read(*env.get_steps(name)) for name, behavior in behaviors.items()]
