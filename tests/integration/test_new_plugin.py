@@ -210,6 +210,62 @@ def test_generated_groups_of_agents_pass_the_kit(tmp_path, site):
     assert "47 passed, 8 skipped" in kit(tmp_path / "meadow-steppe", site)
 
 
+# Ships and cranes: other entries, other actions, masks of the ships alone. The first argument takes the name.
+HARBOUR = """
+import numpy as np
+
+
+class Box:
+    low, high, shape, dtype = np.full(2, -1.0), np.full(2, 1.0), (2,), np.dtype("float32")
+
+
+class Discrete:
+    n = 3
+
+
+class Harbour:
+    possible_agents = ["ship_0", "crane_0", "ship_1"]
+    action_spaces = {"ship_0": Discrete, "crane_0": Box, "ship_1": Discrete}
+
+    def __init__(self, port="oslo"):
+        self.berths = {"oslo": 5, "rotterdam": 12}[port]
+
+    def reset(self, seed=None):
+        if seed is not None or not hasattr(self, "random"):
+            self.random = np.random.default_rng(seed)
+        self.berth = {ship: int(self.random.integers(1, self.berths)) for ship in ("ship_0", "ship_1")}
+        self.arm, self.hours = self.random.normal(size=2), 0
+        return self.seen()
+
+    def seen(self):
+        ships = {
+            ship: {"berth": berth, "cargo": {"kind": "tea", "tons": 3}, "mask": [berth > 0, True, berth < self.berths]}
+            for ship, berth in self.berth.items()
+        }
+        return {**ships, "crane_0": {"arm": self.arm.copy(), "load": 0.5}}
+
+    def step(self, moves):
+        for ship in self.berth:
+            self.berth[ship] = min(max(self.berth[ship] + moves[ship] - 1, 0), self.berths)
+        self.arm += moves["crane_0"]
+        self.hours += 1
+        rewards = {agent: float(self.berth.get(agent, 0) == 0) for agent in self.possible_agents}
+        return self.seen(), rewards, min(self.berth.values()) == 0, self.hours >= 20, {}
+"""
+
+
+def test_generated_groups_of_other_entries_pass_the_kit(tmp_path, site):
+    install_library(site, "harbour", HARBOUR)
+    options = ("--kind", "group", "--library", "harbour>=1,<2", "--names", "oslo,rotterdam")
+    written = run("steppe", "new-plugin", "harbour", *options, folder=tmp_path, site=site)
+
+    assert "stands in" not in written
+    assert "takes no name" not in written
+    install(tmp_path / "harbour-steppe", site)
+
+    assert " passed" in kit(tmp_path / "harbour-steppe", site, "-k", "fit or seed or episode or mask or closed")
+
+
 def test_a_generated_batch_passes_the_kit(tmp_path, site):
     """Arrays, texts and methods of other names come from the simulator, which resets some rows, and steps all."""
     install_library(site, "fleet", FLEET)

@@ -208,6 +208,32 @@ def test_names_that_make_one_environment_are_noted(new_plugin, tmp_path, fake_di
     assert "self._simulator = warehouse.Warehouse(**NAMES[name])" in files["src/warehouse_steppe/env.py"]
 
 
+@pytest.mark.parametrize(
+    ("argument", "size", "passed", "text"),
+    [
+        ('shed="small"', "{'small': 4, 'large': 8}[shed]", True, ""),
+        ("shed=None", "{None: 2, 'small': 4, 'large': 8}[shed]", True, ""),
+        ('shed="small", robots=2', "len(shed)", True, "passed as shed, which accepts any text"),
+        ('shed="old"', "{'old': 4, 'small': 5}[shed]", False, "no name (shed='large' raises KeyError: 'large'), so"),
+        ("robots=3", "robots", False, "no name (its first argument, robots, accepts any value), so"),
+        ('device="cpu"', "device", False, "no name (its first argument is device), so"),
+    ],
+)
+def test_the_first_argument_that_takes_all_names_is_the_name(
+    new_plugin, tmp_path, fake_dist, argument, size, passed, text
+):
+    named = SIMULATOR.replace('layout="small"', argument).replace('{"small": 4, "large": 8}[layout]', size)
+    fake_dist("warehouse", "1.2", files={"warehouse.py": named})
+
+    _, out, _ = new_plugin("warehouse", "--library", "warehouse>=1,<2", "--names", "small,large")
+
+    assert text in out
+    assert ("takes no name" in out) is not passed
+    assert ("accepts any" in out) is ("accepts any" in text)
+    env = sources(tmp_path / "warehouse-steppe")["src/warehouse_steppe/env.py"]
+    assert f"warehouse.Warehouse({'name' if passed else '**NAMES[name]'})" in env
+
+
 LISTS = """
 class Diary:
     n_actions = 4

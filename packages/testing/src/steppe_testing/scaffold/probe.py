@@ -36,6 +36,8 @@ from steppe_testing.scaffold.probe_values import (
 )
 
 _NAMED = ("name", "id", "env_id", "env_name", "level", "map", "task", "layout", "scenario", "game")
+_NO_NAMES = ("seed", "device", "dtype", "backend", "render_mode")
+_UNKNOWN = "no-environment-has-this-name"
 
 
 def look(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
             answer["count"] = count_argument(maker)
         simulators = [_Renamed(each, methods) for each in _make_simulators(maker, request["names"], answer)]
         if request["kind"] == "group":
-            describe_agents(simulators[0], answer)
+            describe_agents(simulators, request["names"], answer)
         elif request["kind"] == "batch":
             describe_batch(simulators, request["names"], answer)
         else:
@@ -157,19 +159,24 @@ def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> li
     count = {answer["count"]: WORLDS} if "count" in answer else {}
     count_is_first = bool(count) and next(iter(parameters)) == answer["count"]
     parameters = {key: parameter for key, parameter in parameters.items() if key not in count}
-    first = next(iter(parameters.values()), None)
+    first = next((each for each in parameters.values() if each.kind in (0, 1)), None)
     required = [each for each in parameters.values() if each.default is each.empty and each.kind in (0, 1)]
-    takes_name = first is not None and first.kind in (0, 1) and (first.default is first.empty or first.name in _NAMED)
     if len(required) > 1:
         others = ", ".join(each.name for each in required[1:])
         raise ProbeError(f"{name_of(maker)} has arguments without a default ({others}), but only a name can be passed")
-    answer["names"], answer["takes_name"] = names, takes_name
+    answer["names"] = names
     answer["name_keyword"] = first.name if count_is_first and first is not None else ""
     answer["constructor_seed"] = "seed" in parameters
+
+    def make(name: str | None) -> Any:
+        return _call(maker, name, answer["name_keyword"], count)
+
+    refusal = None if first is None or _is_name(first) else _refusal(make, first, answer)
+    takes_name = answer["takes_name"] = first is not None and refusal is None
     simulators = []
     for name in names:
         try:
-            simulators.append(_call(maker, name if takes_name else None, answer["name_keyword"], count))
+            simulators.append(make(name if takes_name else None))
         except Exception as error:
             arguments = [repr(name)] if takes_name else []
             arguments += [f"{key}={value}" for key, value in count.items()]
@@ -181,9 +188,10 @@ def _make_simulators(maker: Any, names: list[str], answer: dict[str, Any]) -> li
                 f"with --{option}"
             )
     if len(names) > 1 and not takes_name:
+        reason = f" ({refusal})" if refusal else ""
         answer["notes"].append(
-            f"{name_of(maker)} takes no name, so {', '.join(names)} are the same environment: write into NAMES of "
-            "plugin.py which arguments each name passes to it."
+            f"{name_of(maker)} takes no name{reason}, so {', '.join(names)} are the same environment: write into NAMES "
+            "of plugin.py which arguments each name passes to it."
         )
     answer["closes"] = callable(getattr(simulators[0], "close", None))
     return simulators
@@ -193,6 +201,40 @@ def _call(maker: Any, name: str | None, keyword: str, count: Mapping[str, int]) 
     if name is None:
         return maker(**count)
     return maker(**{keyword: name}, **count) if keyword else maker(name, **count)
+
+
+def _is_name(parameter: inspect.Parameter) -> bool:
+    """Return whether an argument takes the name without a doubt."""
+    return parameter.default is parameter.empty or parameter.name in _NAMED
+
+
+def _refusal(make: Callable[[str], Any], parameter: inspect.Parameter, answer: dict[str, Any]) -> str | None:
+    """Return why an argument with a default takes no name, or None if it takes each name.
+
+    A simulator made with the name must be reset without an error. Because many constructors only store their arguments,
+    an argument must also refuse a name that does not exist; one whose default is a text is taken with a note instead.
+    """
+    if parameter.name in _NO_NAMES:
+        return f"its first argument is {parameter.name}"
+
+    def error_of(name: str) -> Exception | None:
+        try:
+            simulator = _Renamed(make(name), answer["methods"])
+            reset_simulator(simulator, seed_route(simulator, answer), 0)
+        except Exception as error:
+            return error
+        return None
+
+    for name in answer["names"]:
+        error = error_of(name)
+        if error is not None:
+            return f"{parameter.name}={name!r} raises {one_line(error)}"
+    if error_of(_UNKNOWN) is not None:
+        return None
+    if not isinstance(parameter.default, str):
+        return f"its first argument, {parameter.name}, accepts any value"
+    answer["notes"].append(f"The names are passed as {parameter.name}, which accepts any text: is that right?")
+    return None
 
 
 # -- resetting and stepping -------------------------------------------------------------------------------------------
