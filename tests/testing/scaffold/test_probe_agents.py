@@ -149,7 +149,7 @@ def test_groups_of_other_entries_have_their_own_specs(new_plugin, tmp_path, fake
         assert expected in env, expected
 
 
-def test_agents_that_differ_in_their_actions_are_told_apart(new_plugin, tmp_path, fake_dist):
+def test_agents_with_different_actions_are_different_kinds(new_plugin, tmp_path, fake_dist):
     alike = BAY.replace('"buoy": {"bell": 0.5}', '"buoy": {"crew": 0.5, "flag": "none"}')
     (fake_dist.path / "bays.py").write_text(alike.replace("KIND\n", 'agent.split("_")[0]\n'))
 
@@ -180,7 +180,7 @@ def test_a_name_with_other_agents_is_noted(new_plugin, fake_dist):
     assert "The simulator 'flow' has other agents, entries or actions than 'ebb'" in out
 
 
-def test_groups_by_name_are_those_of_the_generated_package():
+def test_the_probe_groups_names_like_group_agents():
     """The probe groups names itself, because it runs without torch."""
     pytest.importorskip("torch")
     group_agents = pytest.importorskip("steppe_multi_agent").group_agents
