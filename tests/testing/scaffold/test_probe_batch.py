@@ -52,6 +52,14 @@ def test_a_batch_has_specs_and_calls_of_its_simulator(propose):
     assert lacking(files["tests/test_conformance.py"], flags) == []
 
 
+def test_a_name_behind_the_number_of_worlds_is_passed_by_keyword(propose):
+    source = FLEET.replace("harbour, num_envs=2", 'num_envs=2, harbour="bay"')
+    out, files = propose(source, "Fleet", "--names", "bay,ocean", "--reset", "launch", "--step", "sail")
+
+    assert "takes no name" not in out
+    assert "worlds.Fleet(harbour=name, num_envs=num_envs)" in files["src/sea_steppe/env.py"]
+
+
 # Each takes rows, names and seeds in another way.
 FORMS = """
 import numpy as np

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import packages_distributions
@@ -33,10 +34,11 @@ from steppe_testing.scaffold.probe_values import (
     sample_action,
     seed_route,
     space_of,
+    value_of,
 )
 
 _NAMED = ("name", "id", "env_id", "env_name", "level", "map", "task", "layout", "scenario", "game")
-_NO_NAMES = ("seed", "device", "dtype", "backend", "render_mode")
+_NO_NAMES = ("seed", "rng", "device", "dtype", "backend", "render_mode", "config", "options", "verbose")
 _UNKNOWN = "no-environment-has-this-name"
 
 
@@ -212,7 +214,7 @@ def _refusal(make: Callable[[str], Any], parameter: inspect.Parameter, answer: d
     """Return why an argument with a default takes no name, or None if it takes each name.
 
     A simulator made with the name must be reset without an error. Because many constructors only store their arguments,
-    an argument must also refuse a name that does not exist; one whose default is a text is taken with a note instead.
+    an argument must also refuse a name that does not exist; one that may be a text is taken with a note instead.
     """
     if parameter.name in _NO_NAMES:
         return f"its first argument is {parameter.name}"
@@ -221,6 +223,7 @@ def _refusal(make: Callable[[str], Any], parameter: inspect.Parameter, answer: d
         try:
             simulator = _Renamed(make(name), answer["methods"])
             reset_simulator(simulator, seed_route(simulator, answer), 0)
+            value_of(getattr(simulator, "close", None))  # a second open simulator may be refused
         except Exception as error:
             return error
         return None
@@ -231,7 +234,9 @@ def _refusal(make: Callable[[str], Any], parameter: inspect.Parameter, answer: d
             return f"{parameter.name}={name!r} raises {one_line(error)}"
     if error_of(_UNKNOWN) is not None:
         return None
-    if not isinstance(parameter.default, str):
+    annotated = parameter.annotation is not parameter.empty
+    may_be_text = re.search(r"\bstr\b", str(parameter.annotation)) if annotated else parameter.default is None
+    if not isinstance(parameter.default, str) and not may_be_text:
         return f"its first argument, {parameter.name}, accepts any value"
     answer["notes"].append(f"The names are passed as {parameter.name}, which accepts any text: is that right?")
     return None
