@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tensordict import TensorDict
 
 from steppe_testing import NestedCountingEnv
+
+pytest.importorskip("torchrl")
+
 from steppe_torchrl import terminated_or_truncated
 
 

@@ -13,7 +13,6 @@ from torch import nn
 import steppe
 import steppe_gym
 import steppe_multi_agent
-import steppe_torchrl
 from steppe_testing import CountingEnv
 from tools.workspace import ROOT
 
@@ -21,6 +20,7 @@ envs = pytest.importorskip("torchrl.envs")
 data = pytest.importorskip("torchrl.data")
 collectors = pytest.importorskip("torchrl.collectors")
 utils = pytest.importorskip("torchrl.envs.utils")
+bridge = pytest.importorskip("steppe_torchrl")
 
 PAGE = set(re.findall(r"\w+", (ROOT / "docs" / "migrating-from-torchrl.md").read_text(encoding="utf-8")))
 
@@ -116,7 +116,7 @@ def test_functions_of_environments_take_the_same_arguments():
         *("step_mdp", "check_env_specs", "make_composite_from_td", "terminated_or_truncated", "check_marl_grouping"),
         *("set_exploration_type", "exploration_type", "get_available_libraries", "RandomPolicy"),
     ]
-    homes = (steppe, steppe.envs, steppe_multi_agent, steppe_torchrl)
+    homes = (steppe, steppe.envs, steppe_multi_agent, bridge)
     ours = {name: next(getattr(home, name) for home in homes if hasattr(home, name)) for name in names}
     pairs = {name: (getattr(utils, name, None) or getattr(envs, name), ours[name]) for name in names}
 
