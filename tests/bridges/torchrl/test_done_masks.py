@@ -8,7 +8,7 @@ from tensordict import TensorDict
 
 from steppe_testing import NestedCountingEnv
 
-pytest.importorskip("torchrl")
+pytest.importorskip("steppe_torchrl")
 
 from steppe_torchrl import terminated_or_truncated
 
