@@ -10,9 +10,11 @@ returns episodes padded with zeros, as ``Collector.get`` does. Last observations
 ``SyncVectorEnv`` stores the same, for all environments at once; those whose episode has ended begin another one, so it
 takes more steps than the request needs.
 
-The cases: ``short`` episodes end after 22 steps on average (CartPole with a random net); ``uneven`` ones are truncated
-after 5 to 200 steps, each according to its ``env_info``; ``state`` calls a recurrent agent (a GRU cell of 32); ``grid``
-runs 8 agents, selected by ``agent_info``, in rows of a table. Figures are steps per second, and ratios are to the
+The cases: ``short`` episodes end after 22 steps on average (CartPole with a random net, whose actions are drawn by four
+operations of torch); in ``actor`` the loop draws them with ``torch.distributions.Categorical``, as PPO loops do, and
+the collector with CategoricalActor; ``uneven`` episodes are truncated after 5 to 200 steps, each according to its
+``env_info``; ``state`` calls a recurrent agent (a GRU cell of 32); ``grid`` runs 8 agents, selected by ``agent_info``,
+in rows of a table. Figures are steps per second, and ratios are to the
 handwritten loop of the case. ``--write`` adds the medians to a JSON file: ``requests.json`` has the figures of
 docs/performance.md.
 """
@@ -31,10 +33,10 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from steppe import Agent, Collector, Composite, SerialEnv, SyncDataCollector, Unbounded
+from steppe import Agent, CategoricalActor, Collector, Composite, SerialEnv, SyncDataCollector, Unbounded
 from steppe_gym import GymWrapper
 
-CASES = ("short", "uneven", "state", "grid")
+CASES = ("short", "actor", "uneven", "state", "grid")
 HIDDEN = 32
 CLOCK = [time.perf_counter]
 AGENTS = 8
@@ -87,6 +89,15 @@ class Sample(torch.nn.Module):
         return drawn(self.net(observation))
 
 
+class SampleAsUsual(Sample):
+    """The same net, with a distribution of torch."""
+
+    def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        distribution = torch.distributions.Categorical(logits=self.net(observation))
+        action = distribution.sample()
+        return action, distribution.log_prob(action)
+
+
 def drawn(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     logits = logits - logits.logsumexp(-1, keepdim=True)
     action = torch.multinomial(logits.exp(), 1)
@@ -137,7 +148,7 @@ def by_hand(case: str, lanes: int, episodes: int) -> Callable[[], float]:
     envs = [make() for _ in range(lanes)]
     for number, env in enumerate(envs):
         env.reset(seed=number)
-    sample: Any = {"state": Recurrent, "grid": Biased}.get(case, Sample)()
+    sample: Any = {"state": Recurrent, "grid": Biased, "actor": SampleAsUsual}.get(case, Sample)()
     lengths = lengths_of(episodes)
     longest = 500
     observations = np.zeros((episodes, longest, 4), np.float32)
@@ -240,9 +251,12 @@ def lengths_of(episodes: int) -> torch.Tensor:
 
 def requesting(case: str, lanes: int, episodes: int, workers: int) -> tuple[Callable[[], float], Any]:
     one = uneven if case == "uneven" else cartpole
-    policy: Any = {"state": Recurrent, "grid": Biased}[case]() if case in ("state", "grid") else TensorDictModule(
-        Sample(), ["observation"], ["action", "log_prob"]
-    )  # fmt: skip
+    policies: dict[str, Callable[[], Any]] = {
+        "state": Recurrent,
+        "grid": Biased,
+        "actor": lambda: CategoricalActor(net(), one_hot=False, return_log_prob=True),
+    }
+    policy = policies.get(case, lambda: TensorDictModule(Sample(), ["observation"], ["action", "log_prob"]))()
     each = lanes // max(workers, 1)
     collector = Collector(lambda: SerialEnv(each, one), policy, num_workers=workers, seed=0)
     infos: dict[str, Any] = {"n_episodes": episodes}
