@@ -60,10 +60,8 @@ class LanePolicy:
             places: for each lane, the row of the infos that it has.
         """
         lanes = self._lanes
-        random = isinstance(lanes.act, RandomActions)
-        self._random: Any = lanes.act if random else None
-        #: Calls the policy; None for random actions.
-        self._act = None if random else lanes.act
+        self._act = lanes.act
+        self._random = lanes.act if isinstance(lanes.act, RandomActions) else None
         self._infos = lanes.infos_of_lanes if lanes.n_steps is not None else lanes.infos_of_rows
         self.places, self.began = np.array(places, np.int64), []
         self._agent_info, self._env_info = root.get("agent_info", None), root.get("env_info", None)
@@ -80,7 +78,8 @@ class LanePolicy:
             of_env: the entries that the environment writes.
         """
         self._writer = writer
-        #: The entries of the policy: those that numpy has as arrays, which copies a few numbers faster, and others.
+        #: The policy's entries: arrays, which numpy copies faster, and tensors of dtypes that numpy
+        #: lacks.
         self._arrays: list[tuple[Any, _Array, tuple[int, ...], Any]] = []
         self._tensors: list[tuple[Any, torch.Tensor]] = []
         self._states_before: list[tuple[Any, torch.Tensor]] = []
@@ -172,26 +171,27 @@ class LanePolicy:
         Args:
             root: the entries of the environment, ``[n]``; without a batch dimension for a single environment.
         """
-        lanes, act, index = self._lanes, self._act, self._index
-        if act is None:
-            for key, values in self._random.take(1).items():
+        lanes, random, index = self._lanes, self._random, self._index
+        if random is not None:
+            for key, values in random.take(1).items():
                 root.set(key, values[0])
         td = out = self.add_entries(root if self._has_batch else root.unsqueeze(0))
-        if act is None:
+        if random is not None:
             index = None
         elif not lanes.compact:
             out, index = self._padded(td), None
         else:
             if index is not None:
                 out = _picked(td, index)
-            written = act(out)
+            written = self._act(out)
             if written is not out:
                 out = with_written(out, written)
         rows = _ALL if index is None else self._rows
         self._write(out, rows)
         before = self._state
         if before is not None:
-            state: Any = lanes.agent_state.next_state(out)
+            state = lanes.agent_state.next_state(out)
+            assert state is not None
             self._write_states(before, state, rows)
             self._state = state if index is None else _merged(before, state, index)
         if self._init is not self._not_init or self._init._version:

@@ -123,7 +123,7 @@ class LaneRows:
             root = frames.next_root(None, ended)
 
     def _step_some(self, frames: RowFrames, root: TensorDictBase) -> Ended:
-        """Step the active lanes, of which there are fewer than environments; return those that ended."""
+        """Step the active lanes while other lanes are idle; return the lanes whose episode has ended."""
         lanes, steps = self._lanes, frames.steps
         if not lanes.steps_whole:
             try:

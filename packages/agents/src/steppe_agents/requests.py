@@ -363,7 +363,7 @@ class Requests:
         return agent_infos(self._declarations, infos, label, self._first_infos)
 
     def _env_infos(self, env_info: Infos | None) -> TensorDict | None:
-        """Return the ``env_info`` of a request, validated if the environment or an earlier request says of what kind.
+        """Return the ``env_info`` of a request, validated with the spec of the environment or of the first request.
 
         See :meth:`_infer_specs` for the first request.
         """

@@ -14,7 +14,7 @@ from .keys import IsLeaf, as_path, is_key
 
 __all__ = ["INPUT_KINDS", "NOTHING", "OUTPUT_KINDS", "SPEC_KINDS", "CompositeEntries"]
 
-#: Kinds of entries that an environment returns, and those that it reads; each kind has a spec ``full_<kind>_spec``.
+#: The kinds of entries that an environment returns and reads. The spec of a kind is ``full_<kind>_spec``.
 OUTPUT_KINDS = ("observation", "reward", "done")
 INPUT_KINDS = ("action", "state")
 SPEC_KINDS = (*OUTPUT_KINDS, *INPUT_KINDS)

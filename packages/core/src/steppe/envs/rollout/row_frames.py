@@ -230,7 +230,7 @@ class RowFrames:
     # -- steps of a caller --------------------------------------------------------------------------------------------
 
     def begin(self, root: TensorDictBase) -> TensorDictBase:
-        """Begin to take steps, after those that were taken already.
+        """Begin a run of steps, which follow those that the frames hold.
 
         ``run`` takes them itself. Callers that step some rows only, and choose which rows begin episodes, step with
         ``self.steps`` and ``self.loop``, and call :meth:`keep` and :meth:`next_root` after each step.
