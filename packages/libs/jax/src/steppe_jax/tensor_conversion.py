@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -123,4 +124,7 @@ def to_argument(tensor: torch.Tensor) -> jax.Array | np.ndarray:
         return tensor.detach().numpy()
     if tensor.device != torch_device():
         tensor = tensor.to(torch_device())
-    return to_jax(tensor) if tensor.device.type != "cpu" else tensor.detach().numpy()
+    if tensor.device.type == "cpu":
+        return tensor.detach().numpy()
+    # XLA replays functions as CUDA graphs, which accept no memory of another allocator in place of XLA's own.
+    return jnp.copy(to_jax(tensor))
