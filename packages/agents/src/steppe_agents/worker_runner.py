@@ -168,20 +168,23 @@ class WorkerRunner(Runner):
 
     def advance(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            remaining = None if end is None else max(end - time.monotonic(), 0.0)
-            self.backend.hear(self._check_stuck(remaining))
-            with uninterrupted():
-                if self._waiting and self._firsts.keys() >= self._waiting:
-                    self._continue()
-                if self._assembly is not None:
-                    self._assembly.read()
-                    if (part := self._assembly.take()) is not None:
-                        self.parts.append(part)
-            if not self.backend.requested:
-                return True
-            if end is not None and time.monotonic() >= end:
-                return False
+        try:
+            while True:
+                remaining = None if end is None else max(end - time.monotonic(), 0.0)
+                self.backend.hear(self._check_stuck(remaining))
+                with uninterrupted():
+                    if self._waiting and self._firsts.keys() >= self._waiting:
+                        self._continue()
+                    if self._assembly is not None:
+                        self._assembly.read()
+                if not self.backend.requested:
+                    return True
+                if end is not None and time.monotonic() >= end:
+                    return False
+        finally:
+            with uninterrupted():  # once, because rows that are taken together need no copy to join them
+                if self._assembly is not None and (part := self._assembly.take()) is not None:
+                    self.parts.append(part)
 
     def _check_stuck(self, remaining: float | None) -> float | None:
         """Return how many seconds to wait for messages at most, so that a worker that is stuck is noticed.
