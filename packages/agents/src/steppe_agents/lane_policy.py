@@ -67,6 +67,7 @@ class LanePolicy:
         self._agent_info, self._env_info = root.get("agent_info", None), root.get("env_info", None)
         self._state = root.get("agent_state", None)
         self._init = root.get("is_init") if self._adds_init else self._not_init
+        self._flags = self._init.numpy()
         if not bool(self._init.any()):
             self._init = self._no_init()
 
@@ -122,8 +123,9 @@ class LanePolicy:
         """Begin episodes in some lanes with the next step, with infos at some places."""
         self.began = at if not self.began else sorted({*self.began, *at})
         if self._adds_init:
-            flags = np.zeros((self._n, 1), np.bool_)
-            flags[self.began] = True
+            self._flags = flags = np.zeros((self._n, 1), np.bool_)
+            for lane in self.began:  # an index of a few lanes takes ten times as long
+                flags[lane] = True
             self._init = torch.from_numpy(flags)
         agent_info, env_info = self._infos
         # In slices, lanes keep their infos.
@@ -221,7 +223,7 @@ class LanePolicy:
         """
         t = self._writer.position
         if self._init_column is not None and self._init is not self._not_init:
-            self._init_column[t] = self._init.numpy()
+            self._init_column[t] = self._flags
         if self._ids_column is not None:
             self._ids_column[t] = self._lanes.episode_of
         level = entries(out) if type(out) is TensorDict else _NO_ENTRIES

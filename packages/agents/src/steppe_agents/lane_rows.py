@@ -100,17 +100,12 @@ class LaneRows:
 
         Returns the root of the step that follows, of all lanes.
         """
-        lanes, writer, act, step = self._lanes, self._writer, self._policy.act, frames.steps.advance
+        writer, act, step = self._writer, self._policy.act, frames.steps.advance
         root = frames.begin(root)
         while True:
             root = act(root)
-            are_reset = False
-            if self._at is not None:
-                ended = self._step_some(frames, root)
-            else:
-                # Without infos, lanes are reset in the same round trip if enough rows wait.
-                are_reset = self._resets_in_step and (lanes.n_waiting >= lanes.n or lanes.restarts)
-                ended = step(root, reset=are_reset)
+            are_reset = self._resets_in_step
+            ended = step(root, reset=are_reset) if self._at is None else self._step_some(frames, root)
             self._steps += 1
             if self._steps >= self._next_limit:
                 ended = self._truncate(ended)
@@ -178,9 +173,8 @@ class LaneRows:
         self._limits = np.full(n, _NO_LIMIT) if limit is None else lanes.episode_begun + limit
         self._next_limit = 0 if limit is not None else _NO_LIMIT
         self._note_limit()
-        # A batch over workers may reset in the step only with the infos that its rows were last given.
         env_infos = lanes.env_infos
-        self._resets_in_step = env_infos is None and limit is None
+        self._note_resets()
         self._env_infos = None if env_infos is None else [(str(key), value.numpy()) for key, value in env_infos.items()]
         env_root = root.select(*self._env.observation_keys, *self._env.done_keys)
         return env_root if self._has_batch else env_root[0]
@@ -189,6 +183,15 @@ class LaneRows:
         self._active = active
         self._at = None if len(active) == self._lanes.n else active
         self._policy.set_active(active)
+
+    def _note_resets(self) -> None:
+        """Note whether lanes are reset in the step, in the same round trip: all of them have a next row, without infos.
+
+        A batch over workers may reset in the step only with the infos that its rows were last given.
+        """
+        lanes = self._lanes
+        has_rows = self._at is None and (lanes.n_waiting >= lanes.n or lanes.restarts)
+        self._resets_in_step = has_rows and lanes.env_infos is None and lanes.max_steps is None
 
     def _note_limit(self) -> None:
         """Note the number of steps at which the next row reaches ``max_steps``."""
@@ -265,6 +268,7 @@ class LaneRows:
                 rows[lane] = lanes.new_row(place, lane, self._steps, writer.position)
         if len(entered) < len(free):
             self._set_active([lane for lane in self._active if rows[lane] is not None])
+        self._note_resets()
         self._note_limit()
 
     def _reset(self, at: list[int], places: list[int], *, are_reset: bool) -> None:

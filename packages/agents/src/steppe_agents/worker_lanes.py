@@ -41,6 +41,8 @@ class WorkerLanes:
         self._link = link
         self._slot_writer: SlotWriter | None = None
         self._steps: Storage | None = None
+        #: The same memory: counting there takes a third of the time.
+        self._words: memoryview | None = None
 
     def take(self, message: tuple[Any, ...], fds: list[int]) -> None:
         """Map shared memory: for the data of requests, or for the number of steps of each worker.
@@ -51,6 +53,7 @@ class WorkerLanes:
         """
         if message[0] == "steps":
             self._steps = step_counts(self._link.n_workers, fds[0])
+            self._words = memoryview(self._steps.arrays["steps"])
             return
         slots = Slots(*message[1:], fds=fds)
         # The message wakes a caller that waits for the end of the segment.
@@ -118,8 +121,8 @@ class WorkerLanes:
 
     def _count_step(self) -> None:
         """Tell the caller that this worker is not stuck."""
-        if self._steps is not None:
-            self._steps.arrays["steps"][self._link.worker.index] += 1
+        if self._words is not None:
+            self._words[self._link.worker.index] += 1
 
     def _runner(self) -> LocalRunner:
         runner = cast("Requests", self._link.collector.requests).runner

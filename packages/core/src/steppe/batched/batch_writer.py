@@ -88,7 +88,7 @@ class _BoundBatch(BoundWriter):
         """Act in some rows, or all."""
         some = None if at is None else list(at)
         if actions is not WRITTEN:  # the environments are in this process, and say themselves which rows have ended
-            return self._run(self.backend.step_decoded, actions, some, reset=False)
+            return self._run(self.backend.step_decoded, actions, some, False)
         self._run(self.backend.run, STEP, some)
         assert self.done is not None
         done: Any = self.done.any(-1)
@@ -98,7 +98,7 @@ class _BoundBatch(BoundWriter):
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
         """Step all rows and reset the ended ones in one round trip; workers keep the ``env_info`` of their rows."""
         if actions is not WRITTEN:
-            return self._run(self.backend.step_decoded, actions, None, reset=True)
+            return self._run(self.backend.step_decoded, actions, None, True)
         n_reset = self._run(self.backend.run, STEP_AND_RESET, None)
         return self._ended(self.flags.was_reset.nonzero()[0].tolist()) if n_reset else []
 
@@ -109,11 +109,11 @@ class _BoundBatch(BoundWriter):
             self.storage_rows.write_infos(at, env_info)
         self._run(self.backend.run, RESET, None if len(at) == self.n else list(at))
 
-    def _run(self, operation: Callable[..., _T], *arguments: object, **options: object) -> _T:
+    def _run(self, operation: Callable[..., _T], *arguments: object) -> _T:
         """Let the backend carry out an operation."""
         self.check(self.name)
         try:
-            return operation(*arguments, **options)
+            return operation(*arguments)
         except BaseException as error:
             self.failed(error)
             raise

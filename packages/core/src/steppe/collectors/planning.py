@@ -159,8 +159,8 @@ def _write(tensordict: TensorDict, level: _Level, keys: Sequence[str], values: S
             continue
         if (
             type(value) is _Tensor
-            and value.ndim > 0
-            and value.shape[: len(size)] == size
+            and (shape := value.shape)
+            and (shape == size or shape[: len(size)] == size)
             and (device is None or value.device == device)
         ):
             level[key] = value
@@ -205,7 +205,7 @@ class _Function:
 
     def __call__(self, tensordict: TensorDict, level: _Level) -> None:
         try:
-            values = [level[key] for key in self.in_keys]
+            values = [*map(level.__getitem__, self.in_keys)]
         except KeyError:  # the module raises the error that names the missing entry
             self.module(tensordict)
             return

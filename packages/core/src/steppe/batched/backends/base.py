@@ -64,7 +64,7 @@ class Backend(ABC):
         """
         return None
 
-    def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> Ended:
+    def step_decoded(self, actions: list[Any], rows: list[int] | None, reset: bool) -> Ended:
         """Step rows, None for all, with library actions from :meth:`decoder`; returns the rows that ended.
 
         Args:

@@ -177,10 +177,11 @@ class RowFrames:
 
     def _root_at(self, t: int, others: dict[Any, Any], *, is_first: bool = False) -> TensorDictBase:
         """Return the root of step ``t``: views of memory that is given away, copies of other memory, other entries."""
-        self._views = views = {key: torch.from_numpy(array[t, ...]) for key, array in self._shown}
-        is_filled = self._filled > t
-        for key, root_array, following in self._lent:
-            views[key] = torch.from_numpy(root_array[t, ...].copy() if is_filled else following.copy())
+        self._views = views = {}
+        for key, array in self._shown:
+            views[key] = torch.from_numpy(array[t, ...])
+        for key, array, following in self._lent:
+            views[key] = torch.from_numpy(array[t, ...].copy() if self._filled > t else following.copy())
         for key, flag in self._unset.items():
             if is_first:
                 flag = torch.from_numpy(self._root.arrays[key][t, ...].copy())
