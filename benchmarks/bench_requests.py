@@ -14,9 +14,9 @@ The cases: ``short`` episodes end after 22 steps on average (CartPole with a ran
 operations of torch); in ``actor`` the loop draws them with ``torch.distributions.Categorical``, as PPO loops do, and
 the collector with CategoricalActor; ``uneven`` episodes are truncated after 5 to 200 steps, each according to its
 ``env_info``; ``state`` calls a recurrent agent (a GRU cell of 32); ``grid`` runs 8 agents, selected by ``agent_info``,
-in rows of a table. Figures are steps per second, and ratios are to the
-handwritten loop of the case. ``--write`` adds the medians to a JSON file: ``requests.json`` has the figures of
-docs/performance.md.
+in rows of a table. With workers, the environments are either divided between them, or each worker has as many.
+Figures are steps per second, and ratios are to the handwritten loop of the case. ``--write`` adds the medians to a JSON
+file: ``requests.json`` has the figures of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -313,9 +313,9 @@ def main() -> None:
         run, close = requesting(case, args.lanes, args.episodes, 0)
         contest.add("execute", run)
         closers = [close]
-        if args.workers:
-            run, close = requesting(case, args.lanes, args.episodes, args.workers)
-            contest.add(f"execute, {args.workers} workers", run)
+        for lanes in (args.lanes, args.lanes * args.workers) if args.workers else ():
+            run, close = requesting(case, lanes, args.episodes, args.workers)
+            contest.add(f"execute, {args.workers} workers with {lanes // args.workers} each", run)
             closers.append(close)
         if case == "short":
             contest.add("loop over SyncVectorEnv", by_vector_env(args.lanes, args.episodes))

@@ -9,7 +9,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import PolicyError, SpecError
 from steppe.specs import CPU, torch_to_numpy_dtype_dict
-from steppe.storage import build_td, find_entry, level_at
+from steppe.storage import build_td, clear_rows, find_entry, level_at
 from steppe_agents.agent_view import AgentView
 
 __all__ = ["AgentState"]
@@ -114,5 +114,5 @@ def _zeroed(value: torch.Tensor, at: list[int]) -> torch.Tensor:
     if value.dtype not in torch_to_numpy_dtype_dict:
         return value.index_fill(0, torch.tensor(at, dtype=torch.int64, device=CPU), 0)
     array = value.detach().numpy().copy()  # numpy takes half the time
-    array[at] = 0
+    clear_rows(array, at)
     return torch.from_numpy(array)
