@@ -77,8 +77,8 @@ class Assembly:
         self.slots, self.agent_info, self.env_info = slots, agent_info, env_info
         self._running: dict[int, _Row] = {}
         self._ended: list[_Row] = []
-        self._steps = [(key, tensor.flatten(0, 1)) for key, tensor in slots.steps.tensors.items()]
-        self._states = [(key, slots.states.tensors[key].flatten(0, 1)) for key in slots.state_keys]
+        self._steps = [(key, tensor.flatten(0, 2)) for key, tensor in slots.steps.tensors.items()]
+        self._states = [(key, slots.states.tensors[key].flatten(0, 2)) for key in slots.state_keys]
 
     def read(self) -> None:
         """Read the logs of all workers, copy the data, and free the blocks that were read."""
@@ -101,8 +101,10 @@ class Assembly:
         lengths = entries[:, LENGTH]
         count = int(lengths.sum())
         first = np.cumsum(lengths) - lengths
-        begin = entries[:, SLOT] * self.slots.length + entries[:, START]
-        index = torch.from_numpy(np.repeat(begin - first, lengths) + np.arange(count))
+        lanes = self.slots.lanes
+        block, lane = np.divmod(entries[:, SLOT], lanes)
+        begin = (block * self.slots.length + entries[:, START]) * lanes + lane
+        index = torch.from_numpy(np.repeat(begin - first * lanes, lengths) + np.arange(count) * lanes)
         piece = _Piece({key: column[index] for key, column in self._steps}, count)
         states: list[_Tensors] = []
         if self._states:

@@ -48,7 +48,7 @@ class SlotWriter:
         self, slots: Slots, worker: int, *, filled: Callable[[], None], wait: Callable[[], bool] = lambda: False
     ) -> None:
         self.slots, self._filled, self._wait, self.version = slots, filled, wait, 0
-        self._first = worker * slots.blocks * slots.lanes
+        self._first = worker * slots.blocks
         self._counts = slots.counts[worker]
         #: The entries of the log as bytes, because assigning a tuple to a row of an array takes five times as long.
         self._memory = memoryview(slots.entries[worker]).cast("B")
@@ -57,16 +57,16 @@ class SlotWriter:
         self._begin_block()
 
     def _views(self, block: int) -> tuple[_Tensors, _Tensors]:
-        at = slice(self._first + block * self.slots.lanes, self._first + (block + 1) * self.slots.lanes)
-        states = {key: self.slots.states.tensors[key][at] for key in self.slots.state_keys}
-        return {key: tensor[at] for key, tensor in self.slots.steps.tensors.items()}, states
+        at = self._first + block
+        states = {key: self.slots.states.tensors[key][at].transpose(0, 1) for key in self.slots.state_keys}
+        return {key: tensor[at].transpose(0, 1) for key, tensor in self.slots.steps.tensors.items()}, states
 
     def _begin_block(self) -> None:
         self.position, self._is_closed = 0, False
         self.blocks_begun += 1
         self._block = int(self._counts[FILLED]) % self.slots.blocks
         self.tensors, self.states = self._blocks[self._block]
-        self._flat = [(key, tensor.flatten(0, 1)) for key, tensor in self.tensors.items()]
+        self._flat = [(key, tensor.transpose(0, 1).flatten(0, 1)) for key, tensor in self.tensors.items()]
 
     def make_room(self, rows: Sequence[RunningRow]) -> bool:
         """Begin the next block if the current one is full; return whether it did.
@@ -98,7 +98,7 @@ class SlotWriter:
         Raises:
             SpecError: entries or shapes of the step differ from the layout.
         """
-        at = torch.tensor(lanes, device=CPU) * self.slots.length + self.position
+        at = torch.tensor(lanes, device=CPU) + self.position * self.slots.lanes
         try:
             for key, column in self._flat:
                 column.index_copy_(0, at, frame.get(key))
@@ -134,7 +134,7 @@ class SlotWriter:
             rows: rows, each with ``LAST`` and ``ALIVE`` flags; 0 for a row that goes on.
         """
         written, capacity = int(self._counts[WRITTEN]), self.slots.capacity
-        slot = self._first + self._block * self.slots.lanes
+        slot = (self._first + self._block) * self.slots.lanes
         for row, flags in rows:
             length = self.position - row.begun_at
             if not length and not flags:

@@ -1,7 +1,7 @@
 """Slots: the memory in which lanes keep the steps of a request, in this process or shared with workers.
 
 A slot holds steps of one lane. A block is a slot for each lane of a process: all lanes write their step to the same
-position of a block.
+position of a block. The steps of all lanes at a position lie side by side, so that a step touches few pages of memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def step_counts(n_workers: int, fd: int | None = None) -> Storage:
 
 
 class Slots:
-    """Memory ``[n_workers * blocks * lanes, length]`` for steps, and one log for each worker.
+    """Memory ``[n_workers * blocks, length, lanes]`` for steps, and one log for each worker.
 
     An entry of a log says which steps of a slot belong to which row.
 
@@ -90,10 +90,10 @@ class Slots:
             entries=Unbounded((self.capacity, 8), dtype=torch.int64), counts=Unbounded((4,), dtype=torch.int64)
         )
         of_steps, of_states, of_logs = fds or (None, None, None)
-        rows = (n_workers * blocks * lanes, length)
+        rows = (n_workers * blocks, length, lanes)
         states = Composite({"none": Unbounded((), dtype=torch.bool)}) if columns.state.is_empty() else columns.state
         self.steps = Storage(columns.step, rows, kind=kind, fd=of_steps)
-        self.states = Storage(states, rows if not columns.state.is_empty() else (1, 1), kind=kind, fd=of_states)
+        self.states = Storage(states, rows if not columns.state.is_empty() else (1, 1, 1), kind=kind, fd=of_states)
         self.logs = Storage(log, (n_workers,), kind=kind, fd=of_logs)
         self.entries, self.counts = self.logs.arrays["entries"], self.logs.arrays["counts"]
         self.state_keys: list[Any] = [] if columns.state.is_empty() else list(self.states.tensors)
