@@ -194,31 +194,26 @@ class _BoundEnvs(BoundWriter):
         observed = [*(key for key, _, _ in writer.layout.observations), *writer.layout.loose]
         self.rows, self.envs = rows, writer.envs
         self.words, self.at, self.base = progress.words, progress.at, progress.base
-        self.steppers: list[tuple[StepInto, dict[Key, Array]]] = [
-            (_stepper(env, out := rows.next_row(row, written)), out) for row, env in enumerate(writer.envs)
+        #: For each row its number in the progress, the function that steps it, and its ``next``.
+        self.steppers: list[tuple[int, StepInto, dict[Key, Array]]] = [
+            (self.base + row, _stepper(env, out := rows.next_row(row, written)), out)
+            for row, env in enumerate(writer.envs)
         ]
         self.resetters = [(env, rows.root_row(row, observed)) for row, env in enumerate(writer.envs)]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         ended: Ended = []
-        words, word, base = self.words, self.at, self.base
-        row = 0
+        words, word = self.words, self.at
+        number = self.base
         try:
-            if at is None:
-                for row, (action, (step_into, out)) in enumerate(zip(actions, self.steppers, strict=True)):
-                    words[word] = base + row
-                    terminated, truncated = step_into(action, out)
-                    if terminated is not False or truncated is not False:
-                        _note_end(ended, row, terminated, truncated)
-            else:
-                for action, row in zip(actions, at, strict=True):
-                    words[word] = base + row
-                    step_into, out = self.steppers[row]
-                    terminated, truncated = step_into(action, out)
-                    if terminated is not False or truncated is not False:
-                        _note_end(ended, row, terminated, truncated)
+            some = self.steppers if at is None else [self.steppers[row] for row in at]
+            for action, (number, step_into, out) in zip(actions, some, strict=True):
+                words[word] = number
+                terminated, truncated = step_into(action, out)
+                if terminated is not False or truncated is not False:
+                    _note_end(ended, number - self.base, terminated, truncated)
         except (TypeError, ValueError) as error:
-            _explain_step(error, self.envs[row])
+            _explain_step(error, self.envs[number - self.base])
             raise
         if ended or self.rows.done_dirty:
             self.rows.write_done(ended, at)
@@ -243,7 +238,7 @@ class _BoundEnv(_BoundEnvs):
 
     def __init__(self, writer: EnvWriter, rows: Rows, progress: Progress) -> None:
         super().__init__(writer, rows, progress)
-        self.step_into, self.out = self.steppers[0]
+        _, self.step_into, self.out = self.steppers[0]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         self.words[self.at] = self.base
