@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from steppe.specs import CPU
 from steppe.storage import TensorDictBuilder
 from steppe_agents.slot_log import (
     ALIVE,
@@ -38,16 +37,18 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Piece:
-    """Steps that were copied from slots.
+    """Steps of some entries of a log: in slots, or a copy if the slots are needed for later steps.
 
     Attributes:
-        data: the steps ``[count, *shape]`` by key.
+        index: where the steps are in slots, ``[count]``.
+        data: the copied steps ``[count, *shape]`` by key; None if they are in slots.
         count: number of steps.
         used: number of steps of rows that were not taken.
     """
 
-    def __init__(self, data: _Tensors, count: int) -> None:
-        self.data, self.count, self.used = data, count, count
+    def __init__(self, index: _Array, data: _Tensors | None = None) -> None:
+        self.index, self.data = index, data
+        self.count = self.used = len(index)
 
 
 @dataclass
@@ -77,11 +78,13 @@ class Assembly:
         self.slots, self.agent_info, self.env_info = slots, agent_info, env_info
         self._running: dict[int, _Row] = {}
         self._ended: list[_Row] = []
+        #: For each worker, the pieces whose steps are in slots.
+        self._in_slots: list[list[_Piece]] = [[] for _ in range(slots.n_workers)]
         self._steps = [(key, tensor.flatten(0, 2)) for key, tensor in slots.steps.tensors.items()]
         self._states = [(key, slots.states.tensors[key].flatten(0, 2)) for key in slots.state_keys]
 
     def read(self) -> None:
-        """Read the logs of all workers, copy the data, and free the blocks that were read."""
+        """Read the logs of all workers, and free the blocks that were read, after copying their steps."""
         for worker in range(self.slots.n_workers):
             self._read(worker)
 
@@ -92,20 +95,24 @@ class Assembly:
         written, read = int(counts[WRITTEN]), int(counts[READ])
         if written > read:
             entries = self.slots.entries[worker][np.arange(read, written) % self.slots.capacity]
-            self._copy(entries)
+            self._in_slots[worker].append(self._note(entries))
             counts[READ] = written
-        counts[FREED] = filled
+        if filled > counts[FREED]:
+            for piece in self._in_slots[worker]:
+                index = torch.from_numpy(piece.index)
+                piece.data = {key: column.index_select(0, index) for key, column in self._steps} if piece.used else {}
+            self._in_slots[worker] = []
+            counts[FREED] = filled
 
-    def _copy(self, entries: _Array) -> None:
-        """Copy the steps of some entries of a log."""
+    def _note(self, entries: _Array) -> _Piece:
+        """Note the steps of some entries of a log, and which rows have ended."""
         lengths = entries[:, LENGTH]
         count = int(lengths.sum())
         first = np.cumsum(lengths) - lengths
         lanes = self.slots.lanes
         block, lane = np.divmod(entries[:, SLOT], lanes)
         begin = (block * self.slots.length + entries[:, START]) * lanes + lane
-        index = torch.from_numpy(np.repeat(begin - first * lanes, lengths) + np.arange(count) * lanes)
-        piece = _Piece({key: column[index] for key, column in self._steps}, count)
+        piece = _Piece(np.repeat(begin - first * lanes, lengths) + np.arange(count) * lanes)
         states: list[_Tensors] = []
         if self._states:
             at = torch.from_numpy(begin)
@@ -122,6 +129,7 @@ class Assembly:
             row.entry = entry
             if entry[FLAGS] & LAST:
                 self._ended.append(self._running.pop(entry[ROW]))
+        return piece
 
     def take(self) -> Trajectories | None:
         """Return the rows that have ended since the last call, sorted.
@@ -135,7 +143,7 @@ class Assembly:
         n, longest = len(taken), int(lengths.max())
         steps = TensorDictBuilder(self.slots.columns.step, (n, longest))(self._padded(taken, n, longest))
         steps.names = [None, "time"]
-        entries = torch.tensor([row.entry for row in taken], device=CPU)
+        entries = torch.from_numpy(np.array([row.entry for row in taken]))
         rows = entries[:, ROW]
         state = None
         if self.slots.state_keys:
@@ -166,17 +174,25 @@ class Assembly:
                 parts.setdefault(id(piece), (piece, []))[1].append((start, begun, length))
                 piece.used -= length
                 begun += length
-        moves = []
+        #: Columns, the steps to copy from there, and the steps of the result.
+        moves: list[tuple[_Tensors, torch.Tensor, torch.Tensor]] = []
+        in_slots: list[tuple[_Array, _Array]] = []
         for piece, copied in parts.values():
             starts, targets, lengths = np.array(copied).T
             offset = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            source = torch.from_numpy(np.repeat(starts, lengths) + offset)
-            moves.append((piece.data, source, torch.from_numpy(np.repeat(targets, lengths) + offset)))
+            source, target = np.repeat(starts, lengths) + offset, np.repeat(targets, lengths) + offset
+            if piece.data is None:
+                in_slots.append((piece.index[source], target))
+            else:
+                moves.append((piece.data, torch.from_numpy(source), torch.from_numpy(target)))
+        if in_slots:
+            together = (torch.from_numpy(np.concatenate(indices)) for indices in zip(*in_slots, strict=True))
+            moves.append((dict(self._steps), *together))
         padded = {}
         for key, column in self._steps:
             out = column.new_zeros((n * longest, *column.shape[1:]))
             for data, source, target in moves:
-                out[target] = data[key][source]
+                out.index_copy_(0, target, data[key].index_select(0, source))  # half the time of an assignment
             padded[key] = out.reshape(n, longest, *column.shape[1:])
         return padded
 
@@ -184,6 +200,6 @@ class Assembly:
         """Let go of the steps of rows that were taken, in pieces that rows which run hold."""
         for row in self._running.values():
             for at, (piece, start, length) in enumerate(row.parts):
-                if piece.used * 2 < piece.count:
+                if piece.data is not None and piece.used * 2 < piece.count:
                     data = {key: value[start : start + length].clone() for key, value in piece.data.items()}
-                    row.parts[at] = _Piece(data, length), 0, length
+                    row.parts[at] = _Piece(piece.index[start : start + length], data), 0, length
