@@ -407,6 +407,22 @@ def test_an_error_in_this_process_leaves_the_collector_usable() -> None:
         assert collector.execute(env_info=told([2] * 4)).result().length.tolist() == [2] * 4
 
 
+@pytest.mark.parametrize("where", ["step", "kill"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ended_rows_survive_an_error(workers: int, where: str) -> None:
+    if where == "kill" and not workers:
+        pytest.skip("the process of the test would be killed")
+    env = lambda: SerialEnv(2 if workers else 4, lambda: Breaking(where))  # noqa: E731
+    with make(workers, env, echo) as collector:
+        job = collector.execute(env_info=told([1, 2, 3, 30]))
+        with pytest.raises((ValueError, WorkerError)):
+            job.result()
+        found = job.partial()
+        assert found.length.tolist() == [1, 2, 3]
+        assert found.steps["env_id"][:, 0].flatten().tolist() == [0, 1, 2]
+        assert job.partial() is None
+
+
 def test_a_seed_in_the_middle_of_episodes_begins_others() -> None:
     with make(2, lambda: counters(2), echo) as collector:
         collector.reset(env_info=told([9] * 4))

@@ -186,8 +186,8 @@ class Assembly:
             else:
                 moves.append((piece.data, torch.from_numpy(source), torch.from_numpy(target)))
         if in_slots:
-            together = (torch.from_numpy(np.concatenate(indices)) for indices in zip(*in_slots, strict=True))
-            moves.append((dict(self._steps), *together))
+            source, target = (np.concatenate(indices) for indices in zip(*in_slots, strict=True))
+            moves.append((dict(self._steps), torch.from_numpy(source), torch.from_numpy(target)))
         padded = {}
         for key, column in self._steps:
             out = column.new_zeros((n * longest, *column.shape[1:]))

@@ -62,10 +62,12 @@ class Job:
                 self._over, self._error = True, error
                 self._requests.failed()
             raise
-        with uninterrupted():
-            taken, self._requests.runner.parts = self._requests.runner.parts, []
-            self._parts += taken
-            if over:
+        finally:
+            with uninterrupted():  # after an error too: some rows may have ended before
+                taken, self._requests.runner.parts = self._requests.runner.parts, []
+                self._parts += taken
+        if over:
+            with uninterrupted():
                 self._over = True
                 self._requests.ended()
         return self._over

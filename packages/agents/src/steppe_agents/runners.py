@@ -211,9 +211,15 @@ class LocalRunner(Runner):
             with self._backend.acting(), self._sole_use, self._snapshot.acting():
                 self.lanes.run(_never if end is None else lambda: time.monotonic() >= end)
         except BaseException:
+            self._take()
             # Steps of the environments may be lost, so their episodes cannot continue.
             self.lanes.drop()
             raise
+        self._take()
+        return not self.lanes.is_running
+
+    def _take(self) -> None:
+        """Take the rows that have ended."""
         part: Trajectories | None
         if isinstance(self.lanes.store, SlotWriter):
             assert self._assembly is not None
@@ -223,7 +229,6 @@ class LocalRunner(Runner):
             part = self.lanes.take(self._version)
         if part is not None:
             self.parts.append(part)
-        return not self.lanes.is_running
 
     def cancel(self) -> None:
         self.lanes.cancel()

@@ -53,7 +53,7 @@ class WorkerLanes:
         """
         if message[0] == "steps":
             self._steps = step_counts(self._link.n_workers, fds[0])
-            self._words = memoryview(self._steps.arrays["steps"])
+            self._words = self._steps.arrays["steps"].data
             return
         slots = Slots(*message[1:], fds=fds)
         # The message wakes a caller that waits for the end of the segment.

@@ -182,9 +182,12 @@ class WorkerRunner(Runner):
                 if end is not None and time.monotonic() >= end:
                     return False
         finally:
-            with uninterrupted():  # once, because rows that are taken together need no copy to join them
-                if self._assembly is not None and (part := self._assembly.take()) is not None:
-                    self.parts.append(part)
+            # Once, because rows that are taken together need no copy to join them; after an error of a worker too.
+            with uninterrupted():
+                if self._assembly is not None:
+                    self._assembly.read()
+                    if (part := self._assembly.take()) is not None:
+                        self.parts.append(part)
 
     def _check_stuck(self, remaining: float | None) -> float | None:
         """Return how many seconds to wait for messages at most, so that a worker that is stuck is noticed.
