@@ -174,6 +174,8 @@ class LaneRows:
         self._next_limit = 0 if limit is not None else _NO_LIMIT
         self._note_limit()
         env_infos = lanes.env_infos
+        # A batch over workers may reset in the step only with the infos that its rows were last given.
+        self._may_reset_in_step = env_infos is None and limit is None
         self._note_resets()
         self._env_infos = None if env_infos is None else [(str(key), value.numpy()) for key, value in env_infos.items()]
         env_root = root.select(*self._env.observation_keys, *self._env.done_keys)
@@ -185,13 +187,9 @@ class LaneRows:
         self._policy.set_active(active)
 
     def _note_resets(self) -> None:
-        """Note whether lanes are reset in the step, in the same round trip: all of them have a next row, without infos.
-
-        A batch over workers may reset in the step only with the infos that its rows were last given.
-        """
-        lanes = self._lanes
-        has_rows = self._at is None and (lanes.n_waiting >= lanes.n or lanes.restarts)
-        self._resets_in_step = has_rows and lanes.env_infos is None and lanes.max_steps is None
+        """Note whether lanes are reset in the step, in the same round trip: each of them has a next row."""
+        lanes, may_reset = self._lanes, self._may_reset_in_step and self._at is None
+        self._resets_in_step = may_reset and (lanes.n_waiting >= lanes.n or lanes.restarts)
 
     def _note_limit(self) -> None:
         """Note the number of steps at which the next row reaches ``max_steps``."""
