@@ -25,15 +25,15 @@ from tensordict.nn import (
 from torch import distributions
 
 from steppe.envs import ExplorationType, exploration_type
-from steppe.storage import entries, has_plain_call, parts_of
+from steppe.storage import has_plain_call, parts_of
 
 __all__ = ["Draw", "planned"]
 
 _Tensor = torch.Tensor
-#: The first level of a TensorDict, as the dict behind it.
-_Level = dict[str, Any]
-#: Runs one module on a TensorDict, whose first level is the second argument.
-_Call = Callable[[TensorDict, _Level], None]
+#: What a TensorDict consists of: the dict behind its first level, batch size, device, and whether it is locked.
+_Parts = tuple[dict[str, Any], torch.Size, "torch.device | None", bool]
+#: Runs one module on a TensorDict, whose parts are the second argument.
+_Call = Callable[[TensorDict, _Parts], None]
 
 #: Draws a sample of a distribution and its log-probability at once, in few operations. Its arguments are a flag that
 #: requests the log-probability, and the parameters of the distribution by name. The result is the sample and the
@@ -61,11 +61,11 @@ def planned(policy: Callable[[TensorDictBase], TensorDictBase]) -> Callable[[Ten
         return policy
 
     def act(tensordict: TensorDictBase) -> TensorDictBase:
-        if type(tensordict) is not TensorDict or tensordict.is_locked or skip_existing() or exploration_type() is None:
+        parts = parts_of(tensordict) if type(tensordict) is TensorDict else None
+        if parts is None or parts[-1] or skip_existing() or exploration_type() is None:
             return policy(tensordict)  # type: ignore[no-any-return]
-        level = entries(tensordict)
         for call in calls:
-            call(tensordict, level)
+            call(tensordict, parts)
         return tensordict
 
     return act
@@ -151,9 +151,9 @@ def _flat(keys: Iterable[object]) -> bool:
     return all(isinstance(key, str) for key in keys)
 
 
-def _write(tensordict: TensorDict, level: _Level, keys: Sequence[str], values: Sequence[Any]) -> None:
+def _write(tensordict: TensorDict, parts: _Parts, keys: Sequence[str], values: Sequence[Any]) -> None:
     """Do the same as ``tensordict.set(key, value)`` for each key, without its checks if the value fits."""
-    _, size, device, _ = parts_of(tensordict)
+    level, size, device, _ = parts
     for key, value in zip(keys, values, strict=True):
         if key == "_":
             continue
@@ -190,7 +190,7 @@ class _Unplanned:
     def __init__(self, module: Callable[[TensorDictBase], TensorDictBase]) -> None:
         self.module = module
 
-    def __call__(self, tensordict: TensorDict, level: _Level) -> None:
+    def __call__(self, tensordict: TensorDict, parts: _Parts) -> None:
         written = self.module(tensordict)
         if written is not tensordict:
             tensordict.update(written)
@@ -203,9 +203,9 @@ class _Function:
         self.module, self.function = module, _forward(module.module)
         self.in_keys, self.out_keys = list(module.in_keys), list(module.out_keys)
 
-    def __call__(self, tensordict: TensorDict, level: _Level) -> None:
+    def __call__(self, tensordict: TensorDict, parts: _Parts) -> None:
         try:
-            values = [*map(level.__getitem__, self.in_keys)]
+            values = [*map(parts[0].__getitem__, self.in_keys)]
         except KeyError:  # the module raises the error that names the missing entry
             self.module(tensordict)
             return
@@ -219,7 +219,7 @@ class _Function:
         results = out if isinstance(out, tuple) else () if out is None else (out,)
         if len(results) != len(self.out_keys):
             raise RuntimeError(f"The module of {self.out_keys} returned {len(results)} values:\n{self.module}")
-        _write(tensordict, level, self.out_keys, results)
+        _write(tensordict, parts, self.out_keys, results)
 
 
 class _Sample:
@@ -233,7 +233,8 @@ class _Sample:
         self.keys = [module.dist_sample_keys[0], *([module.log_prob_key] if self.scored else [])]
         self.draw = draw if draw is not None else self._from_distribution
 
-    def __call__(self, tensordict: TensorDict, level: _Level) -> None:
+    def __call__(self, tensordict: TensorDict, parts: _Parts) -> None:
+        level = parts[0]
         if exploration_type() is not ExplorationType.RANDOM or any(key not in level for _, key in self.names):
             self.module(tensordict)
             return
@@ -241,7 +242,7 @@ class _Sample:
         if draw is None:
             self.module(tensordict)
             return
-        _write(tensordict, level, self.keys, draw[: len(self.keys)])
+        _write(tensordict, parts, self.keys, draw[: len(self.keys)])
 
     def _from_distribution(self, scored: bool, **parameters: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
         try:
