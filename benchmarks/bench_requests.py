@@ -14,9 +14,9 @@ The cases: ``short`` episodes end after 22 steps on average (CartPole with a ran
 operations of torch); in ``actor`` the loop draws them with ``torch.distributions.Categorical``, as PPO loops do, and
 the collector with CategoricalActor; ``uneven`` episodes are truncated after 5 to 200 steps, each according to its
 ``env_info``; ``state`` calls a recurrent agent (a GRU cell of 32); ``grid`` runs 8 agents, selected by ``agent_info``,
-in rows of a table. With workers, the environments are either divided between them, or each worker has as many.
-Figures are steps per second, and ratios are to the handwritten loop of the case. ``--write`` adds the medians to a JSON
-file: ``requests.json`` has the figures of docs/performance.md.
+in rows of a table. With workers, the environments are either divided between them, or each worker has as many as the
+loop. Figures are steps per second, and ratios are to the handwritten loop of the case. ``--write`` adds the medians to
+a JSON file: ``requests.json`` has the figures of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -148,7 +148,12 @@ def by_hand(case: str, lanes: int, episodes: int) -> Callable[[], float]:
     envs = [make() for _ in range(lanes)]
     for number, env in enumerate(envs):
         env.reset(seed=number)
-    sample: Any = {"state": Recurrent, "grid": Biased, "actor": SampleAsUsual}.get(case, Sample)()
+    classes: dict[str, Callable[[], Recurrent | Biased | Sample]] = {
+        "state": Recurrent,
+        "grid": Biased,
+        "actor": SampleAsUsual,
+    }
+    sample = classes.get(case, Sample)()
     lengths = lengths_of(episodes)
     longest = 500
     observations = np.zeros((episodes, longest, 4), np.float32)
@@ -176,9 +181,9 @@ def by_hand(case: str, lanes: int, episodes: int) -> Callable[[], float]:
         steps = 0
         while active:
             inputs = torch.from_numpy(current)
-            if case == "state":
+            if isinstance(sample, Recurrent):
                 drawn_action, drawn_log_prob, h = sample.act(inputs, h)
-            elif case == "grid":
+            elif isinstance(sample, Biased):
                 drawn_action, drawn_log_prob = sample.act(inputs, torch.tensor(rows) % AGENTS)
             else:
                 drawn_action, drawn_log_prob = sample(inputs)
@@ -202,7 +207,8 @@ def by_hand(case: str, lanes: int, episodes: int) -> Callable[[], float]:
                     else:
                         rows[k], at[k] = row, 0
                         following[k] = reset(lane, row)
-                        h[k] = 0
+                        if case == "state":
+                            h[k] = 0
             current = following
             if ended:
                 keep = [k for k in range(len(active)) if k not in ended]

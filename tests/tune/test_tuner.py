@@ -34,20 +34,26 @@ def first_action(observation: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.one_hot(torch.zeros(observation.shape[:-1], dtype=torch.int64), 2).bool()
 
 
-def settings_left_out(tuning) -> bool:
-    """On a busy machine, making environments may take longer than the slices; a warning then names what is left out."""
-    return any(text.startswith("Not measured, because making") for text in tuning.warnings)
+def considered(tuning) -> list[str]:
+    """Return the labels of the settings that were measured, and of those that a warning names as left out.
+
+    The tuner leaves out settings whose environments take too long to make, which happens on a busy machine.
+    """
+    labels = [each.setting.label for each in tuning.measured]
+    for text in tuning.warnings:
+        if text.startswith("Not measured, because making"):
+            labels += text.split(": ", 1)[1].rstrip(".").split("; ")
+    return labels
 
 
 def test_an_id_is_measured_with_other_batch_sizes_too():
     steps = []
     tuning = tune("gym:CartPole-v1", seconds=SECONDS, report=lambda done, text: steps.append((done, text)))
 
-    kinds = {each.setting.kind for each in tuning.measured}
-    if not settings_left_out(tuning):
-        assert kinds == {"one", "serial", "processes", "pool"}
-        assert {each.setting.num_envs for each in tuning.measured} >= {1, 8}
-    assert "one" in kinds
+    kinds = {label.split("(")[0] for label in considered(tuning)}
+    assert kinds == {"one environment", "SerialEnv", "ParallelEnv", "AsyncEnvPool"}
+    assert "SerialEnv(8)" in considered(tuning)
+    assert "one" in {each.setting.kind for each in tuning.measured}
     assert len({each.setting for each in tuning.measured}) == len(tuning.measured)
     assert all(each.low <= each.speed <= each.high and each.slices >= 3 for each in tuning.measured)
     assert tuning.best.setting in {each.setting for each in tuning.measured}
@@ -97,7 +103,7 @@ def test_a_policy_is_measured():
     tuning = steppe.tune("gym:CartPole-v1", num_envs=2, policy=first_action, seconds=SECONDS)
 
     assert tuning.cost.policy > 0
-    assert len(tuning.measured) >= 5 or settings_left_out(tuning)
+    assert len(considered(tuning)) >= 5
 
 
 def test_a_function_that_makes_environments_is_measured():

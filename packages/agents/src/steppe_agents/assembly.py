@@ -37,18 +37,22 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Piece:
-    """Steps of some entries of a log: in slots, or a copy if the slots are needed for later steps.
+    """Steps of some entries of a log, in the columns of slots until :meth:`copy`.
 
     Attributes:
-        index: where the steps are in slots, ``[count]``.
-        data: the copied steps ``[count, *shape]`` by key; None if they are in slots.
-        count: number of steps.
+        columns: data ``[m, *shape]`` by key.
+        index: where the steps are in the columns, ``[count]``.
         used: number of steps of rows that were not taken.
     """
 
-    def __init__(self, index: _Array, data: _Tensors | None = None) -> None:
-        self.index, self.data = index, data
-        self.count = self.used = len(index)
+    def __init__(self, columns: _Tensors, index: _Array) -> None:
+        self.columns, self.index, self.used = columns, index, len(index)
+
+    def copy(self) -> None:
+        """Copy the steps, because the memory of the columns is needed, or holds many other steps."""
+        index = torch.from_numpy(self.index)
+        self.columns = {key: column.index_select(0, index) for key, column in self.columns.items()}
+        self.index = np.arange(len(index))
 
 
 @dataclass
@@ -80,7 +84,7 @@ class Assembly:
         self._ended: list[_Row] = []
         #: For each worker, the pieces whose steps are in slots.
         self._in_slots: list[list[_Piece]] = [[] for _ in range(slots.n_workers)]
-        self._steps = [(key, tensor.flatten(0, 2)) for key, tensor in slots.steps.tensors.items()]
+        self._columns = {key: tensor.flatten(0, 2) for key, tensor in slots.steps.tensors.items()}
         self._states = [(key, slots.states.tensors[key].flatten(0, 2)) for key in slots.state_keys]
 
     def read(self) -> None:
@@ -99,8 +103,8 @@ class Assembly:
             counts[READ] = written
         if filled > counts[FREED]:
             for piece in self._in_slots[worker]:
-                index = torch.from_numpy(piece.index)
-                piece.data = {key: column.index_select(0, index) for key, column in self._steps} if piece.used else {}
+                if piece.used:
+                    piece.copy()
             self._in_slots[worker] = []
             counts[FREED] = filled
 
@@ -112,7 +116,7 @@ class Assembly:
         lanes = self.slots.lanes
         block, lane = np.divmod(entries[:, SLOT], lanes)
         begin = (block * self.slots.length + entries[:, START]) * lanes + lane
-        piece = _Piece(np.repeat(begin - first * lanes, lengths) + np.arange(count) * lanes)
+        piece = _Piece(self._columns, np.repeat(begin - first * lanes, lengths) + np.arange(count) * lanes)
         states: list[_Tensors] = []
         if self._states:
             at = torch.from_numpy(begin)
@@ -174,25 +178,23 @@ class Assembly:
                 parts.setdefault(id(piece), (piece, []))[1].append((start, begun, length))
                 piece.used -= length
                 begun += length
-        #: Columns, the steps to copy from there, and the steps of the result.
-        moves: list[tuple[_Tensors, torch.Tensor, torch.Tensor]] = []
-        in_slots: list[tuple[_Array, _Array]] = []
+        #: Columns, for each piece the steps to copy from there, and for each piece the steps of the result.
+        moves: dict[int, tuple[_Tensors, list[_Array], list[_Array]]] = {}
         for piece, copied in parts.values():
             starts, targets, lengths = np.array(copied).T
             offset = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            source, target = np.repeat(starts, lengths) + offset, np.repeat(targets, lengths) + offset
-            if piece.data is None:
-                in_slots.append((piece.index[source], target))
-            else:
-                moves.append((piece.data, torch.from_numpy(source), torch.from_numpy(target)))
-        if in_slots:
-            source, target = (np.concatenate(indices) for indices in zip(*in_slots, strict=True))
-            moves.append((dict(self._steps), torch.from_numpy(source), torch.from_numpy(target)))
+            _, source, target = moves.setdefault(id(piece.columns), (piece.columns, [], []))
+            source.append(piece.index[np.repeat(starts, lengths) + offset])
+            target.append(np.repeat(targets, lengths) + offset)
+        indices = [
+            (columns, torch.from_numpy(np.concatenate(source)), torch.from_numpy(np.concatenate(target)))
+            for columns, source, target in moves.values()
+        ]
         padded = {}
-        for key, column in self._steps:
+        for key, column in self._columns.items():
             out = column.new_zeros((n * longest, *column.shape[1:]))
-            for data, source, target in moves:
-                out.index_copy_(0, target, data[key].index_select(0, source))  # half the time of an assignment
+            for columns, read, written in indices:
+                out.index_copy_(0, written, columns[key].index_select(0, read))  # half the time of an assignment
             padded[key] = out.reshape(n, longest, *column.shape[1:])
         return padded
 
@@ -200,6 +202,7 @@ class Assembly:
         """Let go of the steps of rows that were taken, in pieces that rows which run hold."""
         for row in self._running.values():
             for at, (piece, start, length) in enumerate(row.parts):
-                if piece.data is not None and piece.used * 2 < piece.count:
-                    data = {key: value[start : start + length].clone() for key, value in piece.data.items()}
-                    row.parts[at] = _Piece(piece.index[start : start + length], data), 0, length
+                if piece.columns is not self._columns and piece.used * 2 < len(piece.index):
+                    part = _Piece(piece.columns, piece.index[start : start + length])
+                    part.copy()
+                    row.parts[at] = part, 0, length

@@ -67,7 +67,8 @@ class LanePolicy:
         self._agent_info, self._env_info = root.get("agent_info", None), root.get("env_info", None)
         self._state = root.get("agent_state", None)
         self._init = root.get("is_init") if self._adds_init else self._not_init
-        self._flags = self._init.numpy()
+        #: The memory of ``is_init`` as an array.
+        self._init_array = self._init.numpy()
         if not bool(self._init.any()):
             self._init = self._no_init()
 
@@ -79,8 +80,7 @@ class LanePolicy:
             of_env: the entries that the environment writes.
         """
         self._writer = writer
-        #: The policy's entries: arrays, which numpy copies faster, and tensors of dtypes that numpy
-        #: lacks.
+        #: The policy's entries: arrays, which numpy copies faster, and tensors of dtypes that numpy lacks.
         self._arrays: list[tuple[Any, _Array, tuple[int, ...], Any]] = []
         self._tensors: list[tuple[Any, torch.Tensor]] = []
         self._states_before: list[tuple[Any, torch.Tensor]] = []
@@ -123,7 +123,7 @@ class LanePolicy:
         """Begin episodes in some lanes with the next step, with infos at some places."""
         self.began = at if not self.began else sorted({*self.began, *at})
         if self._adds_init:
-            self._flags = flags = np.zeros((self._n, 1), np.bool_)
+            self._init_array = flags = np.zeros((self._n, 1), np.bool_)
             for lane in self.began:  # an index of a few lanes takes ten times as long
                 flags[lane] = True
             self._init = torch.from_numpy(flags)
@@ -223,7 +223,7 @@ class LanePolicy:
         """
         t = self._writer.position
         if self._init_column is not None and self._init is not self._not_init:
-            self._init_column[t] = self._flags
+            self._init_column[t] = self._init_array
         if self._ids_column is not None:
             self._ids_column[t] = self._lanes.episode_of
         level = entries(out) if type(out) is TensorDict else _NO_ENTRIES

@@ -11,7 +11,6 @@ from tensordict import TensorDict
 from steppe.collectors import WorkerLink
 from steppe.errors import SteppeError
 from steppe.specs import Composite
-from steppe.storage import Storage
 from steppe_agents.lanes import Lanes
 from steppe_agents.runners import LocalRunner
 from steppe_agents.segment import Segment
@@ -40,9 +39,8 @@ class WorkerLanes:
     def __init__(self, link: WorkerLink) -> None:
         self._link = link
         self._slot_writer: SlotWriter | None = None
-        self._steps: Storage | None = None
-        #: The same memory: counting there takes a third of the time.
-        self._words: memoryview | None = None
+        #: The number of steps of each worker: a memoryview, which counts in a third of the time of an array.
+        self._steps: memoryview | None = None
 
     def take(self, message: tuple[Any, ...], fds: list[int]) -> None:
         """Map shared memory: for the data of requests, or for the number of steps of each worker.
@@ -52,8 +50,7 @@ class WorkerLanes:
             fds: descriptors of the memory.
         """
         if message[0] == "steps":
-            self._steps = step_counts(self._link.n_workers, fds[0])
-            self._words = self._steps.arrays["steps"].data
+            self._steps = step_counts(self._link.n_workers, fds[0]).arrays["steps"].data
             return
         slots = Slots(*message[1:], fds=fds)
         # The message wakes a caller that waits for the end of the segment.
@@ -121,8 +118,8 @@ class WorkerLanes:
 
     def _count_step(self) -> None:
         """Tell the caller that this worker is not stuck."""
-        if self._words is not None:
-            self._words[self._link.worker.index] += 1
+        if self._steps is not None:
+            self._steps[self._link.worker.index] += 1
 
     def _runner(self) -> LocalRunner:
         runner = cast("Requests", self._link.collector.requests).runner

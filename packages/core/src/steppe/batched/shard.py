@@ -176,7 +176,7 @@ class ShardService(Service):
             return None
         return part.loop.writer.fast_decoder(torch.Size((part.loop.writer.n,)))
 
-    def step(self, rows: list[int] | None = None, *, reset: bool = False, decoded: list[Any] | None = None) -> Ended:
+    def step(self, rows: list[int] | None = None, reset: bool = False, decoded: list[Any] | None = None) -> Ended:
         """Step rows, and reset those that end if ``reset`` is set.
 
         Args:

@@ -51,11 +51,7 @@ class InProcess(Backend):
         return self.service.decoder()
 
     def step_decoded(self, actions: list[Any], rows: list[int] | None, reset: bool) -> Ended:
-        try:  # as in _raising, whose call would take as long as this one
-            return self.service.step(rows, reset=reset, decoded=actions)
-        except ItemError as error:
-            raised = self._caller_error(error)
-        raise raised
+        return self._raising(self.service.step, rows, reset, actions)
 
     def call(
         self, method: str, parts: Mapping[int, Any], *arguments: Any, is_step: bool = False, survives: bool = True
@@ -68,10 +64,10 @@ class InProcess(Backend):
             env.close(raise_if_closed=False)
         self.envs = []
 
-    def _raising(self, function: Callable[..., _T], *arguments: object, **options: object) -> _T:
+    def _raising(self, function: Callable[..., _T], *arguments: object) -> _T:
         """Call a function; if an environment raises, raise the error that the caller gets."""
         try:
-            return function(*arguments, **options)
+            return function(*arguments)
         except ItemError as error:
             raised = self._caller_error(error)
         # Raised here, so that the caught error does not become its context.

@@ -72,7 +72,6 @@ class RowSteps:
         with torch.inference_mode(False):  # later steps write into these, in any mode
             self._root_inputs = [(key, rows.root[key][part], _from_numpy(rows.root[key][part])) for key in read]
             self._copied_to_next = [(key, _from_numpy(rows.root[key][part])) for key in layout.copied_to_next]
-        self._passes_actions = not (self._shows_root or self._root_inputs or self._copied_to_next)
         self._inputs_at_root = all(type(key) is str for key in layout.read_by_all)
         self._flat = not any(isinstance(child, Composite) for child in layout.next_spec.values())
         self._next_builder = TensorDictBuilder(layout.next_spec, batch_size, device=self.device)
@@ -147,7 +146,7 @@ class RowSteps:
         Returns:
             The rows that ended.
         """
-        actions = self.library_actions(tensordict) if self._passes_actions else self._inputs(tensordict)[0]
+        actions, _ = self._inputs(tensordict)
         if at is not None:
             in_rows = hasattr(actions, "__len__") and len(actions) == self.writer.n
             return self._step([actions[row] for row in at] if in_rows else actions, at)

@@ -231,7 +231,7 @@ class RowFrames:
     # -- steps of a caller --------------------------------------------------------------------------------------------
 
     def begin(self, root: TensorDictBase) -> TensorDictBase:
-        """Begin a run of steps, which follow those that the frames hold.
+        """Begin new steps after the steps that the frames already hold.
 
         ``run`` takes them itself. Callers that step some rows only, and choose which rows begin episodes, step with
         ``self.steps`` and ``self.loop``, and call :meth:`keep` and :meth:`next_root` after each step.
