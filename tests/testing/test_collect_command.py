@@ -205,8 +205,10 @@ def left(observation):
 
 @pytest.mark.programs
 def test_an_interrupt_keeps_what_was_collected(tmp_path):
+    # Many more frames than are collected before the interrupt, but less than 1 GiB, which the command wants free.
+    frames = "10000000"
     (tmp_path / "my_marking_policy.py").write_text(MARKING)
-    command = [sys.executable, "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "100000000", "--out", "out"]
+    command = [sys.executable, "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", frames, "--out", "out"]
     command += ["--num-envs", "2", "--num-processes", "2", "--policy", "my_marking_policy:left"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes)
