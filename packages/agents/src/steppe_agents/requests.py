@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
 import torch
-from tensordict import TensorDict
 
 from steppe.collectors import OWN_ENV, Collector, LocalBackend, WorkerLink, WorkersBackend
-from steppe.errors import InfoError, SpecError, StateError
-from steppe.specs import Composite, make_composite_from_td
+from steppe.errors import SpecError, StateError
+from steppe.specs import Composite
 from steppe.workers import exclusive
-from steppe_agents.agent_infos import Infos, agent_infos, as_infos, check_infos
+from steppe_agents.agent_infos import Infos
 from steppe_agents.job import Job
+from steppe_agents.request_infos import RequestInfos
 from steppe_agents.runners import LocalRunner, Runner
 from steppe_agents.segment import Segment
 from steppe_agents.trajectories import Trajectories
@@ -53,7 +53,6 @@ class Requests:
     Attributes:
         in_use: makes other threads raise an error while one thread uses the collector.
         runner: the argument, or the runner that was made.
-        env_info_spec: the info of one environment.
         job: the job that is running, or whose result was not fetched yet.
     """
 
@@ -61,10 +60,7 @@ class Requests:
         self._collector = collector
         self.in_use = collector.in_use
         self.runner = _runner_of(collector) if runner is None else runner
-        self._declarations = collector.backend.agent_declarations
-        #: The spec of the infos in the first request, which later ones must have if the agent declares none.
-        self._first_infos: Composite | None = None
-        self.env_info_spec = spec_of_row(collector.backend.env_info_spec)
+        self._infos = RequestInfos(collector.backend.agent_declarations, collector.backend.env_info_spec, self.runner)
         self.job: Job | None = None
         self._running = False
         #: The job that was started last.
@@ -87,6 +83,11 @@ class Requests:
         This is called in a worker.
         """
         return WorkerLanes(link)
+
+    @property
+    def env_info_spec(self) -> Composite:
+        """The info of one environment; empty before the first request if no environment declares it."""
+        return self._infos.env_info_spec
 
     @property
     def n_lanes(self) -> int:
@@ -174,15 +175,9 @@ class Requests:
                 f"{self.runner.n_live} lanes are in the middle of episodes. Before a request for episodes, call "
                 "finish() to run them to their end, or drop() to discard them."
             )
-        agents = self._agent_infos(agent_info, "The request")
-        given = agents if agent_info is not None else None
-        envs = self._env_infos(env_info)
-        shape = _shape(n_episodes, given, envs)
-        if self._infer_specs(given, envs):
-            envs = self._env_infos(env_info)
-            shape = _shape(n_episodes, given, envs)
+        agents, envs, shape = self._infos.of_request(n_episodes, agent_info, env_info)
         rows = shape.numel()
-        segment = Segment(list(range(rows)), None, _rows_of(agents, shape), _rows_of(envs, shape))
+        segment = Segment(list(range(rows)), None, agents, envs)
         self._in_slices = False
         self._last = lambda: self._start(segment, rows, shape)
         return self._last()
@@ -197,25 +192,19 @@ class Requests:
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 1:
             raise SpecError(f"n_steps must be a whole number >= 1, found {n_steps!r}.")
         if not self._in_slices:
-            agents, envs = self._reset_infos()
+            agents, envs = self._infos.of_reset(self._collector.reset_kwargs)
             if agent_info is not None:
-                agents, agent_info = self._slice_infos(agent_info), None
+                agents, agent_info = self._infos.of_slice(agent_info), None
             self.runner.reset(agents, envs)
             self._in_slices = True
         self._begin_anew_if_used()
-        infos = None if agent_info is None else self._slice_infos(agent_info)
+        infos = None if agent_info is None else self._infos.of_slice(agent_info)
         if not self.runner.n_live:
             self.job = None
             return None
         segment, rows = Segment(None, n_steps, infos, None), self.runner.n_live
         self._last = lambda: self._slice(None, agent_info, None, n_steps)
         return self._start(segment, rows, torch.Size([rows]))
-
-    def _slice_infos(self, agent_info: Infos) -> TensorDict | None:
-        """Return the ``agent_info`` of a slice for each lane."""
-        infos = self._of_lanes(self._agent_infos(agent_info, "The slice"), "agent_info")
-        self._infer_specs(infos, None)
-        return infos
 
     def _begin_anew_if_used(self) -> None:
         """Begin new episodes if others have used the environments.
@@ -272,19 +261,10 @@ class Requests:
                 one for all, and arguments of the environment's ``reset``.
         """
         self._check_idle()
-        agents, envs = self._reset_infos(kwargs)
+        agents, envs = self._infos.of_reset(kwargs)
         rest = {name: value for name, value in kwargs.items() if name not in ("agent_info", "env_info")}
         self.runner.reset(agents, envs, rest)
         self._in_slices = True
-
-    def _reset_infos(self, kwargs: Mapping[str, Any] | None = None) -> tuple[TensorDict | None, TensorDict | None]:
-        """Return the infos of a reset for each lane. The default repeats the last reset."""
-        kwargs = self._collector.reset_kwargs if kwargs is None else kwargs
-        agents = self._of_lanes(self._agent_infos(kwargs.get("agent_info"), "The reset"), "agent_info")
-        envs = self._of_lanes(self._env_infos(kwargs.get("env_info")), "env_info")
-        if self._infer_specs(agents if kwargs.get("agent_info") is not None else None, envs):
-            envs = self._of_lanes(self._env_infos(kwargs["env_info"]), "env_info")
-        return agents, envs
 
     @exclusive("finish")
     def finish(self) -> Job | None:
@@ -358,65 +338,6 @@ class Requests:
                 self.job = job
             raise
 
-    def _agent_infos(self, infos: Infos | None, label: str) -> TensorDict | None:
-        """Return the ``agent_info`` of a request, validated; see :func:`~steppe_agents.agent_infos.agent_infos`."""
-        return agent_infos(self._declarations, infos, label, self._first_infos)
-
-    def _env_infos(self, env_info: Infos | None) -> TensorDict | None:
-        """Return the ``env_info`` of a request, validated with the spec of the environment or of the first request.
-
-        See :meth:`_infer_specs` for the first request.
-        """
-        if env_info is None:
-            return None
-        infos = as_infos(env_info, self.env_info_spec)
-        if not self.env_info_spec.is_empty():
-            nested = sorted(str(name) for name, child in self.env_info_spec.items() if isinstance(child, Composite))
-            if nested:
-                raise SpecError(f"env_info is flat, one value for each name, but the env_info_spec nests {nested}.")
-            check_infos("env_info", infos, self.env_info_spec, "the env_info_spec of the environment")
-        return infos
-
-    def _infer_specs(self, agents: TensorDict | None, envs: TensorDict | None) -> bool:
-        """Let the infos of the first request decide about those of later ones, if nothing declares them.
-
-        This is called after the numbers of rows were checked, because a request that is refused decides nothing.
-
-        Returns:
-            Whether the ``env_info_spec`` was inferred. The shape of a value is known then, so a dict may hold a table,
-            and the infos must be read again.
-
-        Raises:
-            InfoError: the environment takes no ``env_info``.
-            SpecError: the values do not suit the environment.
-        """
-        if agents is not None and self._first_infos is None:
-            self._first_infos = make_composite_from_td(agents.reshape(-1)[0], unsqueeze_null_shapes=False)
-        if envs is None or not self.env_info_spec.is_empty():
-            return False
-        row: dict[str, Any] = dict(envs.reshape(-1)[0].clone().items())
-        nested = sorted(name for name, value in row.items() if not isinstance(value, torch.Tensor))
-        if nested:
-            raise SpecError(f"env_info is flat, one value for each name, but the request nests {nested}.")
-        spec = spec_of_row(self.runner.infer_env_info(row))
-        if spec.is_empty():
-            raise InfoError(
-                f"The environment takes no env_info, found {sorted(row)}. In an environment of your "
-                "own write self.env_info_spec = Composite(name=Unbounded(shape, dtype=...)). GymEnv takes options of "
-                "reset, or attributes with env_info_to='attributes'."
-            )
-        self.env_info_spec = spec
-        return True
-
-    def _of_lanes(self, infos: TensorDict | None, name: str) -> TensorDict | None:
-        """Return infos with a row for each lane. A single row is expanded to all lanes."""
-        if infos is None:
-            return None
-        n = self.runner.n_lanes
-        if infos.batch_size.numel() not in (1, n):
-            raise SpecError(f"{name} has {infos.batch_size.numel()} rows, but there are {n} lanes.")
-        return infos.reshape(-1).expand(n).clone()
-
 
 def _runner_of(collector: Collector) -> Runner:
     """Return the runner for a collector: lanes in this process, or in its workers."""
@@ -447,54 +368,3 @@ def _slots(name: str, length: int | None, number: int | None, n_lanes: int) -> t
     if sizes["num_slots"] < n_lanes:
         raise SpecError(f"{name}: num_slots={number} is less than the {n_lanes} environments that run at once.")
     return None if length is None else int(length), int(sizes["num_slots"])
-
-
-def spec_of_row(spec: Composite) -> Composite:
-    """Return the spec of one row of a batch.
-
-    The spec of a single environment is returned unchanged.
-    """
-    return spec[0] if len(spec.shape) else spec
-
-
-def _shape(n_episodes: int | None, agents: TensorDict | None, envs: TensorDict | None) -> torch.Size:
-    """Return the batch size of a request.
-
-    The shapes of both infos are broadcast. Without infos it is ``[n_episodes]``.
-    """
-    infos = {"agent_info": agents, "env_info": envs}
-    shapes = {name: rows.batch_size for name, rows in infos.items() if rows is not None}
-    if n_episodes is not None and (isinstance(n_episodes, bool) or not isinstance(n_episodes, int)):
-        raise SpecError(f"n_episodes must be a whole number >= 1, found {n_episodes!r}.")
-    if n_episodes is not None and n_episodes < 1:
-        raise SpecError(f"A request needs at least one row, found n_episodes={n_episodes}.")
-    if not shapes:
-        if n_episodes is None:
-            raise SpecError(
-                "The number of episodes is unknown: pass n_episodes=, or agent_info= or env_info= with a row for each "
-                "episode."
-            )
-        return torch.Size([n_episodes])
-    try:
-        shape = torch.broadcast_shapes(*shapes.values())  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        raise SpecError(
-            f"agent_info and env_info do not broadcast: agent_info has {_counted(shapes['agent_info'])}, env_info has "
-            f"{_counted(shapes['env_info'])}."
-        ) from None
-    if n_episodes is not None and shape.numel() != n_episodes:
-        if shape.numel() == 1:
-            return torch.Size([n_episodes])
-        name = max(shapes, key=lambda each: shapes[each].numel())
-        raise SpecError(f"{name} has {shapes[name].numel()} rows, but n_episodes is {n_episodes}.")
-    if not shape.numel():
-        raise SpecError(f"A request needs at least one row, found infos of shape {tuple(shape)}.")
-    return torch.Size(shape) if shape else torch.Size([1])
-
-
-def _counted(shape: torch.Size) -> str:
-    return f"{shape[0]} rows" if len(shape) == 1 else f"shape {tuple(shape)}"
-
-
-def _rows_of(infos: TensorDict | None, shape: torch.Size) -> TensorDict | None:
-    return None if infos is None else infos.expand(shape).clone().reshape(-1)
