@@ -13,7 +13,8 @@ from tensordict.nn import TensorDictModule
 
 from steppe import Collector, Composite, EnvBase, SerialEnv, Unbounded
 from steppe.errors import ClosedError, InfoError, NotSupported, SpecError, StateError, WorkerError, WorkerTimeout
-from tests.agents.test_jobs import Breaking, Long, Weighted
+from tests.agents.test_job_errors import Breaking
+from tests.agents.test_jobs import Long, Weighted
 from tests.core.collectors.counters_and_walks import CountTo, UniformAgent, counters, echo, make, told
 from tests.core.collectors.worker_policies import all_gone
 from tests.limits import AT_ONCE
