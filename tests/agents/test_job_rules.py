@@ -240,6 +240,18 @@ def test_calls_after_shutdown_raise_closed_error(workers: int) -> None:
             call()
 
 
+def test_rows_outlive_a_shutdown_before_the_last_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = make(2, lambda: counters(2), echo)
+    collector.execute(env_info=told([1, 2])).result()
+    job = collector.execute(env_info=told([3, 4]))
+    monkeypatch.setattr(collector.backend, "hear", lambda timeout: None)  # rows are in shared memory before reports
+    while not job.done():
+        pass
+    collector.shutdown()
+    assert job.progress() == (2, 2)
+    assert job.result().length.tolist() == [3, 4]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_running_job_raises_after_its_collector_closes(workers: int) -> None:
     collector = make(workers, lambda: SerialEnv(2, lambda: Long("/nowhere")), echo)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from steppe.errors import StateError
+from steppe.errors import StateError, SteppeError
 from steppe.workers import exclusive, uninterrupted
 from steppe_agents.trajectories import Trajectories
 
@@ -52,7 +52,13 @@ class Job:
         """Work on the request, or wait for workers; return whether all rows have ended."""
         if self._over:
             return True
-        self._requests.check_open()
+        try:
+            self._requests.check_open()
+        except SteppeError:
+            if self._ended_rows() < self.total:
+                raise
+            self._over = True  # only the last reports of workers are missing
+            return True
         try:
             over = self._requests.runner.advance(timeout)
         except BaseException as error:
