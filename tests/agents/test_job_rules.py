@@ -240,16 +240,20 @@ def test_calls_after_shutdown_raise_closed_error(workers: int) -> None:
             call()
 
 
-def test_rows_outlive_a_shutdown_before_the_last_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = make(2, lambda: counters(2), echo)
-    collector.execute(env_info=told([1, 2])).result()
-    job = collector.execute(env_info=told([3, 4]))
-    monkeypatch.setattr(collector.backend, "hear", lambda timeout: None)  # rows are in shared memory before reports
-    while not job.done():
-        pass
-    collector.shutdown()
-    assert job.progress() == (2, 2)
-    assert job.result().length.tolist() == [3, 4]
+@pytest.mark.parametrize("end", ["shutdown", "cancel"])
+def test_rows_are_kept_before_the_last_reports(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(2, lambda: counters(2), echo) as collector:
+        collector.execute(env_info=told([1, 2])).result()
+        job = collector.execute(env_info=told([3, 4]))
+        with monkeypatch.context() as patched:  # rows are in shared memory before reports are sent
+            patched.setattr(collector.backend, "hear", lambda timeout: None)
+            while not job.done():
+                pass
+        job.cancel() if end == "cancel" else collector.shutdown()
+        assert job.progress() == (2, 2)
+        assert job.result().length.tolist() == [3, 4]
+        if end == "cancel":
+            assert collector.execute(env_info=told([2, 1])).result().length.tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -161,8 +161,9 @@ class Job:
         """Stop at the next step. ``partial`` still returns the rows that have ended.
 
         This waits for the current step of workers, but not longer than a second. If a worker is then still in its step,
-        the next request waits for it.
+        the next request waits for it. A job whose rows have all ended is not changed.
         """
+        self.settle()
         if self._over:
             return
         self._requests.runner.cancel()
