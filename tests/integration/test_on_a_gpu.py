@@ -296,14 +296,15 @@ def test_vmas_steps_on_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [[], [3]])
-@pytest.mark.parametrize("namespace", ["gymnax", "pgx", "brax"])
-def test_environments_of_jax_give_data_on_the_gpu(namespace: str, batch_size: list[int]) -> None:
+@pytest.mark.parametrize(
+    "name", ["gymnax:CartPole-v1", "pgx:tic_tac_toe", "brax:inverted_pendulum", "jumanji:Snake-v1"]
+)
+def test_environments_of_jax_give_data_on_the_gpu(name: str, batch_size: list[int]) -> None:
     jax = pytest.importorskip("jax")
-    pytest.importorskip(namespace)
+    pytest.importorskip(name.partition(":")[0])
     if jax.default_backend() != "gpu":
         pytest.skip("jax has no GPU")
-    name = {"gymnax": "CartPole-v1", "pgx": "tic_tac_toe", "brax": "inverted_pendulum"}[namespace]
-    with make_env(f"{namespace}:{name}", batch_size=batch_size) as env:
+    with make_env(name, batch_size=batch_size) as env:
         env.check_env_specs()
         data = env.rollout(24, break_when_any_done=False)  # games of tic-tac-toe end after 9 moves at most
 

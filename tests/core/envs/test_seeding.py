@@ -118,6 +118,20 @@ def test_an_unseedable_environment_is_an_error():
         EnvBase().set_seed(1)
 
 
+@pytest.mark.parametrize("initialized", [False, True])
+def test_a_check_starts_no_gpu(initialized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs are pretended. Reading the state of one would start it, in each process that makes environments."""
+    read, written = [], []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialized)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: read.append(device))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: written.append(device))
+
+    CountingEnv().check_env_specs()
+
+    assert read == written == ([0, 1] if initialized else [])
+
+
 @BOTH
 def test_none_seeds_from_the_operating_system(make):
     env = make(noise=True)

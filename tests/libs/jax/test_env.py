@@ -113,7 +113,7 @@ def test_a_state_with_an_empty_leaf_is_read_from_data() -> None:
         state = env.native_state(td, row=td.numel() - 1)
 
         assert state["empty"].shape == (0,)
-        np.testing.assert_array_equal(state["x"], td["observation"].reshape(-1, 2)[-1].numpy())
+        np.testing.assert_array_equal(state["x"], td["observation"].reshape(-1, 2)[-1].cpu().numpy())
 
 
 def test_ended_rows_restart_independently() -> None:
@@ -124,12 +124,12 @@ def test_ended_rows_restart_independently() -> None:
         env.set_seed(0)
         td = env.reset()
         before = td["x"].clone()
-        mask = torch.zeros(40, 1, dtype=torch.bool)
+        mask = torch.zeros(40, 1, dtype=torch.bool, device=env.device)
         mask[list(rows)] = True
         td = env.reset(td.set("_reset", mask))
         assert torch.equal((td["x"] != before).any(-1), mask[:, 0])
         found.append(td["x"][2])
-        np.testing.assert_array_equal(np.asarray(env.jax_state["x"]), td["x"].numpy())
+        np.testing.assert_array_equal(np.asarray(env.jax_state["x"]), td["x"].cpu().numpy())
 
     torch.testing.assert_close(found[0], found[1])
     torch.testing.assert_close(found[0], found[2])

@@ -77,7 +77,9 @@ def random_state_kept(env: EnvBase) -> Iterator[None]:
     generator = env.base_state.generator
     mine = generator.get_state() if generator is not None else None
     python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    # Reading the state of a GPU initializes CUDA, so this is done only if random numbers may be drawn there.
+    draws = getattr(env.device, "type", None) == "cuda" or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if draws else ()):
         try:
             yield
         finally:
