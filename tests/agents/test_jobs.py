@@ -19,7 +19,7 @@ from steppe import (
     Trajectories,
 )
 from steppe.errors import StateError, WorkerError
-from steppe_testing import CountingEnv
+from steppe_testing import CountingEnv, assert_equal_data
 from tests.core.collectors.counters_and_walks import (
     CountTo,
     counters,
@@ -65,6 +65,33 @@ def test_a_job_runs_while_the_caller_does_something_else(tmp_path: Any) -> None:
         while (polled := collector.get(blocking=False)) is None:
             pass
         assert polled.length.tolist() == [2]
+
+
+class LateFirst(CountTo):
+    """Cannot take its first step before a file is there, if it is environment 1."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = file
+
+    def _step(self, tensordict: Any) -> Any:
+        while self.env_id == 1 and not os.path.exists(self.file):
+            os.sched_yield()
+        return super()._step(tensordict)
+
+
+def test_workers_wait_only_briefly_for_the_first_step_of_others(tmp_path: Any) -> None:
+    file = tmp_path / "go"
+    with make(2, lambda: SerialEnv(1, lambda: LateFirst(str(file))), echo) as collector:
+        job = collector.execute(env_info=told([3, 5]))
+        assert rows_of_part(collector, 1) == [0]
+        assert job.progress() == (1, 2)
+        file.touch()
+        rest = collector.get()
+        assert rest.steps["env_id"].flatten().tolist() == [1] * 5
+        again = collector.execute(env_info=told([3, 5])).result()
+        assert collector.requests.runner.slots is not None
+        assert_equal_data(again[1:].steps.exclude("collector"), rest.steps.exclude("collector"))
 
 
 class Long(CountTo):

@@ -20,6 +20,9 @@ from steppe_agents.slots import Columns, Slots, slot_length, step_counts
 
 __all__ = ["WorkerRunner"]
 
+#: Seconds for which workers that have taken their first step wait for the others. Then they go on without slots.
+_FIRST_WAIT = 2.0
+
 
 class WorkerRunner(Runner):
     """Run lanes in all workers, numbered worker after worker.
@@ -44,9 +47,11 @@ class WorkerRunner(Runner):
         #: Whether the first step of a request has shown if the data has a fixed layout.
         #: Data of workers that share no memory with this process always travels in messages.
         self._layout_known = not backend.pool.shares_memory
-        #: What each worker has reported of its first step, and the workers that others wait for.
-        self._firsts: dict[int, Columns | None] = {}
+        #: The workers that have not gone on after their first step, what they have reported of it, and when the first
+        #: report came.
         self._waiting: set[int] = set()
+        self._firsts: dict[int, Columns | None] = {}
+        self._first_at = 0.0
         #: The number of steps of each worker, in shared memory, and when each of them took its last step.
         self._counts: Storage | None = None
         self._stuck_at: dict[int, float] | None = None
@@ -120,15 +125,19 @@ class WorkerRunner(Runner):
 
     def _receive_first(self, worker: int, columns: Columns | None) -> bool:
         """Receive the layout of the data of a worker, after its first step."""
+        if not self._firsts:
+            self._first_at = time.monotonic()
         self._firsts[worker] = columns
         return True
 
     def _continue(self) -> None:
         """Let the workers continue after their first step, with slots for the data if it has one fixed layout.
 
-        Slots are allocated if all workers take part. Otherwise the data of this request travels in messages.
+        Slots are allocated if all workers take part and none of them is late. Otherwise the data of this request
+        travels in messages.
         """
-        workers, self._waiting = self._waiting, set()
+        workers = self._firsts.keys() & self._waiting
+        self._waiting -= workers
         columns = [self._firsts[worker] for worker in sorted(workers)]
         if len(columns) == self.backend.num_workers:
             self._layout_known = True
@@ -171,9 +180,9 @@ class WorkerRunner(Runner):
         try:
             while True:
                 remaining = None if end is None else max(end - time.monotonic(), 0.0)
-                self.backend.hear(self._check_stuck(remaining))
+                self.backend.hear(self._check_stuck(self._until_late(remaining)))
                 with uninterrupted():
-                    if self._waiting and self._firsts.keys() >= self._waiting:
+                    if self._waiting and (self._firsts.keys() >= self._waiting or self._until_late(None) == 0.0):
                         self._continue()
                     if self._assembly is not None:
                         self._assembly.read()
@@ -188,6 +197,13 @@ class WorkerRunner(Runner):
                     self._assembly.read()
                     if (part := self._assembly.take()) is not None:
                         self.parts.append(part)
+
+    def _until_late(self, remaining: float | None) -> float | None:
+        """Return how many seconds to wait for messages at most, so that workers go on without others that are late."""
+        if not self._waiting & self._firsts.keys():
+            return remaining
+        late = max(self._first_at + _FIRST_WAIT - time.monotonic(), 0.0)
+        return late if remaining is None else min(remaining, late)
 
     def _check_stuck(self, remaining: float | None) -> float | None:
         """Return how many seconds to wait for messages at most, so that a worker that is stuck is noticed.
