@@ -20,6 +20,8 @@ class Requests:
     n_live = 4
     def reset(self, kwargs):
         self.calls.append(("reset", kwargs))
+    def check_idle(self):
+        self.calls.append("check_idle")
     def forget(self):
         self.calls.append("forget")
     def anew(self):
@@ -78,6 +80,7 @@ def test_seeding_begins_a_new_engine(collector: Any, engine: None) -> None:
     before = collector.requests
     collector.set_seed(4)
 
+    assert before.calls == ["check_idle"]
     assert collector.requests is not before
 
 

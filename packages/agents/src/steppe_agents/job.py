@@ -80,8 +80,8 @@ class Job:
 
     @property
     def waits_to_be_taken(self) -> bool:
-        """Whether all rows have ended and some of them were not fetched."""
-        return bool(self._parts) and self._ended_rows() == self.total
+        """Whether rows have ended that were not fetched."""
+        return bool(self._parts)
 
     def settle(self) -> None:
         """Wait for the last reports of workers, if all rows have ended: the rows come before the report does."""
@@ -93,7 +93,14 @@ class Job:
 
     def done(self) -> bool:
         """Return whether all rows have ended, without waiting."""
-        return self._advance(0) or self._ended_rows() == self.total
+        return self._all_ended(0)
+
+    def _all_ended(self, timeout: float | None) -> bool:
+        """Work on the request, or wait for workers, unless all rows have ended; return whether they have.
+
+        The rows of workers come before their last reports, which the next request waits for.
+        """
+        return self._ended_rows() == self.total or self._advance(timeout) or self._ended_rows() == self.total
 
     def progress(self) -> tuple[int, int]:
         """Return the numbers of ended rows and of all rows, without waiting."""
@@ -116,12 +123,12 @@ class Job:
         if self._cancelled:
             raise StateError("This job was cancelled: partial() returns the rows that had ended.")
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._advance(None if end is None else max(end - time.monotonic(), 0.0)):
+        while not self._all_ended(None if end is None else max(end - time.monotonic(), 0.0)):
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"{self.progress()[0]} of {self.total} rows had ended after {timeout} s.")
+                raise TimeoutError(f"{self._ended_rows()} of {self.total} rows had ended after {timeout} s.")
         rows: Any = None
         try:
-            rows = None if self._error is not None else self.partial()
+            rows = None if self._error is not None and self._ended_rows() < self.total else self.partial()
             if rows is None:
                 self._raise_nothing_left()
             whole = len(rows) == self.total and len(self.shape) != 1
@@ -157,6 +164,7 @@ class Job:
         self._parts, self._fetched = [], self._fetched + n
         return rows  # type: ignore[no-any-return]
 
+    @exclusive("a job")
     def cancel(self) -> None:
         """Stop at the next step. ``partial`` still returns the rows that have ended.
 
@@ -166,7 +174,11 @@ class Job:
         self.settle()
         if self._over:
             return
-        self._requests.runner.cancel()
-        if not self._advance(_CANCEL_WAIT):
+        with uninterrupted():  # after Ctrl-C, result() must not take the rows of a job that was stopped for all rows
+            self._cancelled = True
             self._requests.ends_later()
-        self._over = self._cancelled = True
+            self._requests.runner.cancel()
+        try:
+            self._advance(_CANCEL_WAIT)
+        finally:
+            self._over = True

@@ -97,11 +97,13 @@ class Requests:
     @property
     def n_live(self) -> int:
         """The number of lanes that can continue in a slice."""
+        if self._running and self._started is not None:
+            self._started.settle()
         return self.runner.n_live
 
     def ended(self) -> None:
         """Allow the next request; the job calls this when its rows have ended."""
-        self._running = False
+        self._running = self._ending = False
 
     def failed(self) -> None:
         """Allow the next request and end all lanes.
@@ -112,15 +114,24 @@ class Requests:
         self.runner.forget()
 
     def ends_later(self) -> None:
-        """Let the next request wait until workers have finished the current step of a job that was cancelled."""
+        """Let the next request wait until workers have finished the current step of a job that is cancelled."""
         self._running, self._ending = False, True
 
     def check_open(self) -> None:
         """Raise the error of a collector that was shut down, or whose workers have ended."""
         self._collector.backend.check_open()
 
-    def _check_idle(self) -> None:
+    def check_idle(self) -> None:
+        """Wait for the ends of jobs whose rows have all ended, or which were cancelled.
+
+        Raises:
+            StateError: a job is running.
+        """
         self.check_open()
+        if self._abandoned is not None:
+            self._abandoned.cancel()
+            self._abandoned = None
+            self.failed()
         if self._ending:
             if not self.runner.advance(_END_WAIT):
                 raise StateError(
@@ -128,10 +139,6 @@ class Requests:
                     "the collector. batch_timeout= limits the time that workers may take for a step."
                 )
             self._ending, self.runner.parts = False, []
-        if self._abandoned is not None:
-            self._abandoned.cancel()
-            self._abandoned = None
-            self.failed()
         if self._running and self._started is not None:
             self._started.settle()
         if self._running:
@@ -167,20 +174,27 @@ class Requests:
             InfoError: an info lacks an entry, or has an unknown one.
             SpecError: numbers of rows, shapes or dtypes do not fit.
         """
-        self._check_idle()
+        self.check_idle()
         if n_steps is not None:
             return self._slice(n_episodes, agent_info, env_info, n_steps)
+        self._check_no_slice()
+        agents, envs, shape = self._infos.of_request(n_episodes, agent_info, env_info)
+        rows = shape.numel()
+        segment = Segment(list(range(rows)), None, agents, envs)
+        self._last = lambda: self._episodes(segment, rows, shape)
+        return self._last()
+
+    def _episodes(self, segment: Segment, rows: int, shape: torch.Size) -> Job:
+        self._check_no_slice()
+        self._in_slices = False
+        return self._start(segment, rows, shape)
+
+    def _check_no_slice(self) -> None:
         if self._in_slices and self.runner.n_live:
             raise StateError(
                 f"{self.runner.n_live} lanes are in the middle of episodes. Before a request for episodes, call "
                 "finish() to run them to their end, or drop() to discard them."
             )
-        agents, envs, shape = self._infos.of_request(n_episodes, agent_info, env_info)
-        rows = shape.numel()
-        segment = Segment(list(range(rows)), None, agents, envs)
-        self._in_slices = False
-        self._last = lambda: self._start(segment, rows, shape)
-        return self._last()
 
     def _slice(
         self, n_episodes: int | None, agent_info: Infos | None, env_info: Infos | None, n_steps: int
@@ -220,7 +234,7 @@ class Requests:
             )
 
     def _start(self, segment: Segment, rows: int, shape: torch.Size) -> Job:
-        self._check_idle()
+        self.check_idle()
         self.runner.parts = []
         job = Job(self, rows, shape)
         try:
@@ -249,7 +263,7 @@ class Requests:
         Raises:
             StateError: a job is running.
         """
-        self._check_idle()
+        self.check_idle()
         self._in_slices = False
         self.runner.forget()
 
@@ -260,7 +274,7 @@ class Requests:
             kwargs: the arguments of ``Collector.reset``: ``agent_info`` and ``env_info`` with one row for each lane, or
                 one for all, and arguments of the environment's ``reset``.
         """
-        self._check_idle()
+        self.check_idle()
         agents, envs = self._infos.of_reset(kwargs)
         rest = {name: value for name, value in kwargs.items() if name not in ("agent_info", "env_info")}
         self.runner.reset(agents, envs, rest)
@@ -275,7 +289,7 @@ class Requests:
         Returns:
             The job; None if no lane is live.
         """
-        self._check_idle()
+        self.check_idle()
         self._begin_anew_if_used()
         rows = self.runner.n_live
         if not self._in_slices or not rows:
@@ -291,7 +305,7 @@ class Requests:
         if self._running and self.job is not None:
             self.job.cancel()
         self._running = self._in_slices = False
-        self._check_idle()
+        self.check_idle()
         self.runner.drop()
 
     @exclusive("reexecute")
@@ -301,6 +315,7 @@ class Requests:
         Raises:
             StateError: nothing was requested before.
         """
+        self.check_idle()
         if self._last is None:
             raise StateError("There is no request to repeat: call execute() before reexecute().")
         return self._last()

@@ -52,9 +52,9 @@ class WorkerRunner(Runner):
         self._waiting: set[int] = set()
         self._firsts: dict[int, Columns | None] = {}
         self._first_at = 0.0
-        #: The number of steps of each worker, in shared memory, and when each of them took its last step.
+        #: The number of steps of each worker, in shared memory, and when each of them took its last step or began.
         self._counts: Storage | None = None
-        self._stuck_at: dict[int, float] | None = None
+        self._stuck_at: dict[int, float] = {}
         self._cancelled = False
         self.n_lanes, self.parts = backend.num_workers * lanes_each, []
         self._live = [0] * backend.num_workers
@@ -96,7 +96,7 @@ class WorkerRunner(Runner):
                 first = end
         self._prepare_counts()
         self._infos_of_all = infos_of_all
-        if self._layout_known:
+        if self._layout_known or len(messages) < self.backend.num_workers:
             self._start(messages)
             return
         # The layout of the data is known after the first step. The workers then continue from that step.
@@ -113,7 +113,7 @@ class WorkerRunner(Runner):
             self.backend.hand(("requests", ("steps",)), [counts.fd])
             self._counts = counts
         if self._counts is not None:
-            self._steps, self._since = self._counts.arrays["steps"].copy(), time.monotonic()
+            self._steps = self._counts.arrays["steps"].copy()
 
     def _start(self, messages: dict[int, tuple[object, ...]], *, first: bool = False) -> None:
         if not first:
@@ -121,7 +121,10 @@ class WorkerRunner(Runner):
             if self.slots is not None:
                 self.slots.discard()
                 self._assembly = Assembly(self.slots, *self._infos_of_all)
-        self.backend.start(messages, self._receive_first if first else self._receive)
+        try:
+            self.backend.start(messages, self._receive_first if first else self._receive)
+        finally:
+            self._stuck_at.update(dict.fromkeys(messages, time.monotonic()))
 
     def _receive_first(self, worker: int, columns: Columns | None) -> bool:
         """Receive the layout of the data of a worker, after its first step."""
@@ -215,13 +218,11 @@ class WorkerRunner(Runner):
         if limit is None or self._counts is None:
             return remaining
         steps, now = self._counts.arrays["steps"], time.monotonic()
-        if (steps != self._steps).any() or self._stuck_at is None:
-            self._stuck_at = dict.fromkeys(range(len(steps)), now) if self._stuck_at is None else self._stuck_at
-            for worker in (steps != self._steps).nonzero()[0].tolist():
-                self._stuck_at[worker] = now
-            self._steps = steps.copy()
+        self._stuck_at.update(dict.fromkeys((steps != self._steps).nonzero()[0].tolist(), now))
+        self._steps = steps.copy()
         for worker in sorted(self.backend.requested):
-            if now - max(self._stuck_at[worker], self._since) > limit:
+            # A worker whose report has come is not stuck: the caller has looked at nothing for a while.
+            if now - self._stuck_at[worker] > limit and not self.backend.pool.has_message(worker):
                 error = WorkerTimeout(
                     f"Worker {worker} has taken no step of the request within batch_timeout={limit:g} s.", worker=worker
                 )

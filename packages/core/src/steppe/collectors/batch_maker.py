@@ -160,14 +160,7 @@ class BatchMaker:
         return batch
 
     def _steps_to(self, end: int, root: TensorDictBase, *, random: bool, begun: bool = False) -> TensorDictBase:
-        """Take the steps of a batch up to a number, and return the root of the next one.
-
-        Args:
-            end: the number of steps that the batch has then.
-            root: the root of the first of these steps.
-            random: take random actions.
-            begun: the batch has a first step.
-        """
+        """Take steps from ``root`` on until the batch has ``end`` of them, and return the root of the next one."""
         act = self._acting.in_batch(random)
         if not begun:
             self._use_frames(root, act)

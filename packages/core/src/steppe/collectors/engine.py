@@ -366,6 +366,8 @@ class Collector(DataCollectorBase):
         self.backend.check_open()
         if isinstance(seed, Sequence):
             seed = arguments.one_for_each(type(self).__name__, "seeds", seed, max(self.num_workers, 1), "numbers")
+        if self._requests is not None:
+            self._requests.check_idle()
         following = self.backend.set_seed(seed, static_seed)
         self._restart_requests()
         return following

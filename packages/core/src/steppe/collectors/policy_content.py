@@ -103,13 +103,7 @@ class PolicyContent:
     # -- objects --------------------------------------------------------------------------------------------------
 
     def _search(self, name: str, value: object, *, own: bool) -> None:
-        """Add the content of an object.
-
-        Args:
-            name: the name of the object, which its content extends.
-            value: the object.
-            own: the policy itself refers to the object; False if another object inside the policy does.
-        """
+        """Add the content of an object; ``own``: the policy itself refers to it, not another object inside."""
         kind = _kind(type(value))  # type: ignore[arg-type]
         if kind is _NumberOrText:
             self.values[name] = value

@@ -28,6 +28,9 @@ class RequestEngine(Protocol):
     def reset(self, kwargs: dict[str, Any]) -> None:
         """Begin new episodes in all rows, with the arguments of ``Collector.reset``."""
 
+    def check_idle(self) -> None:
+        """Raise a StateError while a request is running; wait for the end of one that is over or cancelled."""
+
     def forget(self) -> None:
         """End all lanes: the environments are about to be used for something else."""
 

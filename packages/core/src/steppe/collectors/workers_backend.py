@@ -20,7 +20,7 @@ from steppe.collectors.delivery import DELIVERY_SETTINGS
 from steppe.collectors.weights import SourcePolicy, values_for
 from steppe.collectors.worker_messages import Report, tasks_of
 from steppe.envs import done_groups, spread_seed
-from steppe.errors import ClosedError, PolicyError, SpecError, StateError, WorkerError, WorkerTimeout
+from steppe.errors import ClosedError, PolicyError, SpecError, WorkerError, WorkerTimeout
 from steppe.specs import Composite
 from steppe.workers import (
     AFTER_AN_ERROR,
@@ -184,8 +184,8 @@ class WorkersBackend(CollectorBackend):
             raise
 
     def _check_idle(self) -> None:
-        if self.requested:
-            raise StateError("A job is running: get() its result, or job.cancel() it.")
+        if self._collector._requests is not None:
+            self._collector._requests.check_idle()
 
     def hand(self, message: Any, fds: list[int]) -> None:
         """Send all workers descriptors of shared memory, and a message with its layout."""
@@ -251,10 +251,14 @@ class WorkersBackend(CollectorBackend):
             self._start(worker, message, receive)
 
     def _start(self, worker: int, message: Any, receive: Receive) -> None:
-        with uninterrupted():
-            self.pool.begin_call(worker)
-            self.pool.call(worker, message)
-            self._calls[worker] = receive
+        try:
+            with uninterrupted():
+                self.pool.begin_call(worker)
+                self.pool.call(worker, message)
+                self._calls[worker] = receive
+        except WorkerError as error:
+            self.stop_after(error)
+            raise
 
     @property
     def requested(self) -> set[int]:
@@ -288,23 +292,23 @@ class WorkersBackend(CollectorBackend):
 
     def _look(self) -> bool:
         """Receive the messages that have come; return whether there were any."""
-        received = False
+        received, failure = False, None
         for worker in sorted(self._calls):
             while worker in self._calls and self.pool.has_message(worker):
-                with uninterrupted():
-                    if self._calls[worker](worker, self.pool.receive(worker)):
-                        del self._calls[worker]
                 received = True
+                try:
+                    with uninterrupted():
+                        if self._calls[worker](worker, self.pool.receive(worker)):
+                            del self._calls[worker]
+                except WorkerError as error:  # raised after the messages of the others, which may have rows
+                    failure = failure or error
+                    break
+        if failure is not None:
+            raise failure
         return received
 
     def _hear_until(self, late: Callable[[], int | None], timeout: float | None, problem: str) -> None:
-        """Receive messages until no worker is late.
-
-        Args:
-            late: returns a worker that others wait for, or None.
-            timeout: seconds to wait at most; None: no limit.
-            problem: the error after that time, with places for the worker and the time.
-        """
+        """Receive messages until ``late`` returns no worker; ``problem`` is the error after ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         self.hear(0.0)
         while (worker := late()) is not None:
