@@ -161,9 +161,11 @@ def test_ctrl_c_right_after_any_message_of_a_job_loses_nothing(monkeypatch: pyte
         interrupts = 0
         with monkeypatch.context() as patched:
             patched.setattr(Pool, "receive", receive_and_press)
-            while collector.job is not None:
+            found = live = None
+            while live is None:
                 try:
-                    found = collector.get()
+                    found = collector.get() if found is None else found
+                    live = collector.n_live  # after the last reports
                 except KeyboardInterrupt:
                     interrupts += 1
 
