@@ -152,6 +152,7 @@ def test_rows_survive_a_worker_that_dies_before_its_report(monkeypatch: pytest.M
         job = collector.execute(env_info=told([3, 4]))
         ends_without_reports(collector, job, monkeypatch)
         os.kill(collector.backend.pool.pids[1], signal.SIGKILL)
+        assert job.progress() == (2, 2)
         assert job.result().length.tolist() == [3, 4]
 
 

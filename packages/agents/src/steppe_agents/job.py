@@ -104,7 +104,7 @@ class Job:
 
     def progress(self) -> tuple[int, int]:
         """Return the numbers of ended rows and of all rows, without waiting."""
-        self._advance(0)
+        self._all_ended(0)
         return self._ended_rows(), self.total
 
     def result(self, timeout: float | None = None) -> Trajectories:
