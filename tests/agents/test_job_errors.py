@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 
 from steppe import Collector, SerialEnv, Trajectories
 from steppe.errors import WorkerError
@@ -26,22 +27,23 @@ class Breaking(CountTo):
         super().__init__()
         self.where = where
 
-    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
-        reset = super()._reset(tensordict, **kwargs)
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        reset: TensorDictBase = super()._reset(tensordict, **kwargs)
         if self.where == "reset" and self.env_id == 3:
             raise ValueError("broken in reset")
         return reset
 
-    def _step(self, tensordict: Any) -> Any:
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         if self.t == 5 and self.env_id == 3:
             if self.where == "step":
                 raise ValueError("broken in step")
             if self.where == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-        return super()._step(tensordict)
+        stepped: TensorDictBase = super()._step(tensordict)
+        return stepped
 
 
-def broken(tensordict: TensorDict) -> Any:
+def broken(tensordict: TensorDict) -> TensorDict:
     if bool((tensordict["t"] > 4).any()):
         raise ValueError("broken in policy")
     return echo(tensordict)
@@ -70,12 +72,12 @@ def test_a_worker_error_reaches_every_call(where: str, asked: str) -> None:
             collector.update_policy_weights_()
 
 
-def updated_for_ever(collector: Any) -> None:
+def updated_for_ever(collector: Collector) -> None:
     while True:
         collector.update_policy_weights_()
 
 
-def polled_for(collector: Any) -> Trajectories:
+def polled_for(collector: Collector) -> Trajectories:
     while (found := collector.get(blocking=False)) is None:
         pass
     return found
@@ -83,7 +85,7 @@ def polled_for(collector: Any) -> Trajectories:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_an_error_of_a_factory_is_raised_at_once() -> None:
-    def factory() -> Any:
+    def factory() -> NoReturn:
         raise ValueError("broken in factory")
 
     with pytest.raises(WorkerError, match="broken in factory"):
@@ -122,7 +124,7 @@ def test_ended_rows_survive_an_error(workers: int, where: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_ctrl_c_in_a_job_leaves_the_collector_usable(workers: int, tmp_path: Any) -> None:
+def test_ctrl_c_in_a_job_leaves_the_collector_usable(workers: int, tmp_path: Path) -> None:
     file, pid = tmp_path / "go", os.getpid()
     with make(workers, lambda: SerialEnv(1, lambda: Pressing(str(file), pid)), echo) as collector:
         collector.execute(env_info=told([20]))
@@ -135,7 +137,7 @@ def test_ctrl_c_in_a_job_leaves_the_collector_usable(workers: int, tmp_path: Any
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_job_may_be_cancelled_after_ctrl_c(workers: int, tmp_path: Any) -> None:
+def test_a_job_may_be_cancelled_after_ctrl_c(workers: int, tmp_path: Path) -> None:
     file, pid = tmp_path / "go", os.getpid()
     with make(workers, lambda: SerialEnv(1, lambda: Pressing(str(file), pid)), echo) as collector:
         job = collector.execute(env_info=told([1_000_000_000]))
@@ -175,7 +177,7 @@ def test_ctrl_c_right_after_any_message_of_a_job_loses_nothing(monkeypatch: pyte
         assert job.progress() == (4, 4)
 
 
-def let_go_and_get(collector: Any, file: Any) -> None:
+def let_go_and_get(collector: Collector, file: Path) -> None:
     file.touch()
     collector.get()
 
@@ -187,11 +189,12 @@ class Pressing(CountTo):
         super().__init__()
         self.file, self.pid = file, pid
 
-    def _step(self, tensordict: Any) -> Any:
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         if self.t == 2 and self.pid:
             while not os.path.exists(self.file):
                 os.sched_yield()
             os.remove(self.file)
             self.pid, pid = 0, self.pid
             os.kill(pid, signal.SIGINT)
-        return super()._step(tensordict)
+        stepped: TensorDictBase = super()._step(tensordict)
+        return stepped

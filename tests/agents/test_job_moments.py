@@ -1,4 +1,4 @@
-"""Calls at odd moments of a job do what they do in this process, and lose nothing.
+"""Every call gives the same over workers as in this process, at any moment of a job.
 
 The rows of workers reach the caller through shared memory, before the last reports of the workers do.
 """

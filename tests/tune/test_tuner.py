@@ -35,7 +35,7 @@ def first_action(observation: torch.Tensor) -> torch.Tensor:
 
 
 def considered(tuning) -> list[str]:
-    """Return the labels of the settings that were measured, and of those that a warning names as left out.
+    """Return the labels of all settings that were measured, or that a warning says were not.
 
     The tuner leaves out settings whose environments take too long to make, which happens on a busy machine.
     """

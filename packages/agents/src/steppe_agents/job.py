@@ -174,7 +174,7 @@ class Job:
         self.settle()
         if self._over:
             return
-        with uninterrupted():  # after Ctrl-C, result() must not take the rows of a job that was stopped for all rows
+        with uninterrupted():  # otherwise result() would return a part of the rows after Ctrl-C
             self._cancelled = True
             self._requests.ends_later()
             self._requests.runner.cancel()

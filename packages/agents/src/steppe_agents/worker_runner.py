@@ -47,9 +47,9 @@ class WorkerRunner(Runner):
         #: Whether the first step of a request has shown if the data has a fixed layout.
         #: Data of workers that share no memory with this process always travels in messages.
         self._layout_known = not backend.pool.shares_memory
-        #: The workers that have not gone on after their first step, what they have reported of it, and when the first
-        #: report came.
+        #: The workers that must take their first step, or wait after it.
         self._waiting: set[int] = set()
+        #: The layout of the data of each worker that has taken its first step, and the time of the first such report.
         self._firsts: dict[int, Columns | None] = {}
         self._first_at = 0.0
         #: The number of steps of each worker, in shared memory, and when each of them took its last step or began.
@@ -221,7 +221,7 @@ class WorkerRunner(Runner):
         self._stuck_at.update(dict.fromkeys((steps != self._steps).nonzero()[0].tolist(), now))
         self._steps = steps.copy()
         for worker in sorted(self.backend.requested):
-            # A worker whose report has come is not stuck: the caller has looked at nothing for a while.
+            # A worker whose report has come is not stuck: the caller did not receive messages for a while.
             if now - self._stuck_at[worker] > limit and not self.backend.pool.has_message(worker):
                 error = WorkerTimeout(
                     f"Worker {worker} has taken no step of the request within batch_timeout={limit:g} s.", worker=worker

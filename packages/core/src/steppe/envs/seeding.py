@@ -78,8 +78,9 @@ def random_state_kept(env: EnvBase) -> Iterator[None]:
     mine = generator.get_state() if generator is not None else None
     python, numpy = random.getstate(), np.random.get_state()
     # Reading the state of a GPU initializes CUDA, so this is done only if random numbers may be drawn there.
-    draws = getattr(env.device, "type", None) == "cuda" or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if draws else ()):
+    on_gpu = env.device is not None and env.device.type == "cuda"
+    uses_cuda = on_gpu or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if uses_cuda else ()):
         try:
             yield
         finally:
